@@ -1,0 +1,71 @@
+# make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
+# make demo     examples/tour.py
+# make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
+# make test-all the same with the slow tests
+# make bench    every program of benchmarks/, one after the other
+# make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
+# make clean    removes what was built; .venv stays
+#
+# pip takes torch from wherever it is configured to look; point PIP_EXTRA_INDEX_URL at PyTorch's CPU index for the
+# small build. Another interpreter: make PYTHON=/path/to/python3.
+
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+BUILD := build/dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h')
+
+.PHONY: setup demo test test-all bench lint format clean
+MAKEFLAGS += --no-builtin-rules
+
+# C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
+setup: $(BUILD)/.installed
+	@$(BIN)/cmake --build $(BUILD)
+
+demo: setup
+	$(BIN)/python examples/tour.py
+
+test: setup
+	$(BUILD)/card_tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup
+	$(BUILD)/card_tests
+	$(BIN)/python -m pytest
+
+bench: setup
+	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done
+
+lint: .venv/.packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(cxx_files)
+	$(BIN)/mypy
+
+format: .venv/.packages
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(cxx_files)
+
+clean:
+	rm -rf build dist torch_spyre/_C*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find torch_spyre tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp of the install lies in the build directory and depends on that of the packages: whichever of .venv and build
+# is removed, the next make puts it back.
+$(BUILD)/.installed: pyproject.toml .venv/.packages
+	@echo "Building torch_spyre; the first time takes a minute or two."
+	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.venv/.packages: requirements-dev.txt | $(BIN)/python
+	$(PIP) install torch==2.13.0 --constraint requirements-dev.txt
+	$(PIP) install --quiet --requirement requirements-dev.txt
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "torch_spyre needs Python 3.11 or newer; \
+	install one and run make PYTHON=/path/to/it." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python has no venv module; install it (python3-venv \
+	on Debian and Ubuntu) and run make again." >&2; exit 1; }
+	$(PYTHON) -m venv .venv

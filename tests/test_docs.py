@@ -1,0 +1,107 @@
+"""Every ```python block of README.md and docs/ runs: the blocks of one page in order, in one fresh process."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<info>.*?)\s*$")
+
+# Runs in the fresh process. The blocks are compiled under the page's own name and line numbers, so a traceback and
+# inspect.getsource show the page.
+RUNNER = """
+import sys, traceback, types
+
+def run(page, blocks):
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    for line, code in blocks:
+        try:
+            exec(compile("\\n" * line + code, page, "exec"), main.__dict__)
+        except BaseException:
+            traceback.print_exc()
+            sys.exit(f"\\nThis block failed, {page}:{line}:\\n\\n{code}")
+
+run(sys.argv[1], eval(sys.stdin.read()))
+"""
+
+
+def python_blocks(text: str) -> list[tuple[int, str]]:
+    """(line of the opening fence, code) of each ```python block; ValueError for a block that only looks like one."""
+    blocks: list[tuple[int, str]] = []
+    opening: re.Match[str] | None = None
+    start, lines = 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = FENCE.match(line)
+        if opening is None:
+            if match:
+                opening, start, lines = match, number, []
+                info = match["info"]
+                if info != "python" and re.match(r"\W*py(thon)?3?\b", info, re.IGNORECASE):
+                    raise ValueError(f"line {number}: ```{info} would not run; mark Python with ```python alone")
+        elif match and not match["info"] and match["fence"].startswith(opening["fence"]):
+            if opening["info"] == "python":
+                blocks.append((start, "\n".join(lines) + "\n"))
+            opening = None
+        else:
+            lines.append(line[min(len(opening["indent"]), len(line) - len(line.lstrip(" "))) :])
+    if opening is not None:
+        raise ValueError(f"line {start}: this block is never closed")
+    return blocks
+
+
+def run_page(page: Path, directory: Path) -> None:
+    try:
+        blocks = python_blocks(page.read_text(encoding="utf-8"))
+    except ValueError as error:
+        pytest.fail(f"{page}: {error}", pytrace=False)
+    if not blocks:
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, str(page)],
+        input=repr(blocks),
+        cwd=directory,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=280,
+    )
+    if done.returncode:
+        pytest.fail(f"{done.stdout}\nexit code {done.returncode}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path)
+
+
+def written(directory: Path, text: str) -> Path:
+    page = directory / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_blocks_share_state_and_other_languages_do_not_run(tmp_path: Path) -> None:
+    text = "```python\nx = 1\n```\n```bash\nexit 1\n```\n- item\n  ```python\n  assert x == 1\n  ```\n"
+    assert python_blocks(text) == [(1, "x = 1\n"), (8, "assert x == 1\n")]
+    run_page(written(tmp_path, text), tmp_path)
+
+
+def test_a_failing_block_is_shown_with_its_line(tmp_path: Path) -> None:
+    page = written(tmp_path, "# Page\n\n```python\nx = 1\nassert x == 2\n```\n")
+    with pytest.raises(pytest.fail.Exception, match=r'page.md", line 5[\s\S]*page.md:3:\n\nx = 1\nassert x == 2'):
+        run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("info", ["python no-run", "py", "Python", "python3", "{python}"])
+def test_no_python_block_escapes(info: str) -> None:
+    with pytest.raises(ValueError, match="line 1: .*would not run"):
+        python_blocks(f"```{info}\npass\n```\n")
+
+
+def test_an_open_block_is_an_error() -> None:
+    with pytest.raises(ValueError, match="line 2: this block is never closed"):
+        python_blocks("text\n```python\npass\n")

@@ -1,0 +1,48 @@
+"""Torch-Spyre for every machine: the PyTorch device ``spyre`` on a software card.
+
+PyTorch finds this package through its entry point and calls :func:`_autoload`; users import nothing.
+"""
+
+import warnings
+
+__version__ = "0.1.0"
+
+_loaded = False
+
+
+def _register() -> None:
+    import torch
+
+    from . import _C
+    from .card import description
+    from .constants import DEVICE_NAME
+
+    _C.set_hardware_file(str(description.selected_file()))
+    torch.utils.rename_privateuse1_backend(DEVICE_NAME)
+
+    from . import device
+    from .device import extensions
+
+    torch._register_device_module(DEVICE_NAME, device)
+    torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
+    extensions.install()
+
+
+def _autoload() -> None:
+    """Register the device. Prints nothing, starts no runtime, and never breaks ``import torch``."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    try:
+        _register()
+    except Exception as error:  # whatever is wrong here must not take PyTorch with it
+        warnings.warn(f"torch_spyre could not register the device 'spyre': {error}", stacklevel=2)
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name in ("constants", "device", "ops", "streams", "card", "model_utils"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

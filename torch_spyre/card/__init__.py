@@ -1,0 +1,1 @@
+"""The hardware description, as data, and the timing model that planners and the card share."""

@@ -1,0 +1,149 @@
+// The software card's public face: all that the PyTorch device (or any other host) needs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "engine.h"
+#include "formats.h"
+#include "hardware.h"
+#include "layout.h"
+#include "memory.h"
+#include "program.h"
+#include "transfer.h"
+
+namespace spyre {
+
+enum class Mode { run, timing, strict };
+enum class FlexDevice { PF, VF, MOCK };
+
+struct Options {
+  Mode mode = Mode::run;
+  FlexDevice flex = FlexDevice::PF;
+  std::vector<int> visible = {0};  // physical index of each visible card
+  double memory_gb = 0;            // 0: what the description says
+  int cores = 0;                   // 0: what the description says
+  int threads = 0;                 // 0: one per host core
+  std::string hardware_file;
+  // Reads SPYRE_CARD, FLEX_DEVICE, AIU_WORLD_SIZE, SPYRE_DEVICES, SPYRE_MEMORY_GB, SENCORES, SPYRE_THREADS.
+  // Throws ConfigurationError naming the variable.
+  static Options from_environment(const std::string& hardware_file);
+};
+
+// A block together with the address space that it belongs to.
+struct Held {
+  Memory* memory = nullptr;
+  Block* block = nullptr;
+};
+
+// A strided view of a host tensor; strides and offset in elements.
+struct HostView {
+  void* data;
+  HostType type;
+  Dims size, strides;
+  Held pinned;  // set when the memory is ours, so that it outlives an asynchronous copy
+};
+
+// A strided view, in host offsets, of a tensor on a card.
+struct DeviceView {
+  Held held;
+  const Layout* layout;
+  HostType type;
+  Dims size, strides;
+  int64_t offset;
+};
+
+// Strict mode's knowledge of which bytes were ever written.
+class Shadow;
+
+class Card {
+ public:
+  Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine);
+  ~Card();
+
+  int index() const { return index_; }
+  int physical() const { return physical_; }
+  int cores() const { return limits_.cores; }
+  Mode mode() const { return mode_; }
+  Memory& memory() { return *memory_; }
+  Engine& engine() { return engine_; }
+  const Clock& clock() const { return clock_; }
+  Stream& stream(int id);
+  const Progress& progress() const { return progress_; }
+
+  Block* allocate(uint64_t bytes);
+
+  enum class Wait { no, yes };
+  // Copies; with Wait::yes the call returns when the data is there, and the caller's thread does the work.
+  void to_card(const DeviceView& to, const HostView& from, int stream, Wait wait);
+  void to_host(const HostView& to, const DeviceView& from, int stream, Wait wait);
+  // Both on this card, or `from` on another (a peer copy).
+  void on_card(const DeviceView& to, const DeviceView& from, int stream);
+  // `element`: one element's bytes in the layout's format.
+  void fill(const DeviceView& to, uint32_t element, int stream);
+  // Bytes as they are in device memory, without a layout.
+  void bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream);
+  void bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream);
+  void callback(int stream, std::function<void()> body);
+
+  std::shared_ptr<const Program> prepare(Program program) const;  // validates
+  void launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int stream);
+  void launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int stream);
+
+  void synchronize(int stream);
+  void synchronize();  // every stream; raises the first error found
+
+ private:
+  void submit(int stream, Task task, std::initializer_list<Held> uses, Wait wait = Wait::no);
+  std::vector<Nest> written_nests(const DeviceView& view, const Dims& other_strides, int64_t other_offset) const;
+  void run_program(const Program& program, const std::vector<Held>& arguments);
+  std::byte* address(const Held& held) const { return held.memory->card_address(held.block); }
+
+  const int index_, physical_;
+  const Mode mode_;
+  const Limits limits_;
+  Engine& engine_;
+  const Clock clock_;
+  Progress progress_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Shadow> shadow_;  // strict mode only
+};
+
+// The process's cards. Started on first use; a forked child cannot use its parent's.
+class Runtime {
+ public:
+  // Throws ConfigurationError in a forked child.
+  static Runtime& get();
+  static bool started();
+  static bool forked() noexcept;
+  static void set_hardware_file(std::string path);
+  static int device_count();  // from the environment; starts nothing
+  static void stop();
+
+  int count() const { return static_cast<int>(cards_.size()); }
+  Card& card(int index);
+  Memory& pinned() { return *pinned_; }
+  Engine& engine() { return *engine_; }
+  const Options& options() const { return options_; }
+
+  // Asked now and then by every wait of this process.
+  static InterruptCheck interrupted;
+
+  explicit Runtime(Options options);
+  ~Runtime();
+
+ private:
+  Options options_;
+  Hardware hardware_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Memory> pinned_;
+  std::vector<std::unique_ptr<Card>> cards_;
+};
+
+}  // namespace spyre

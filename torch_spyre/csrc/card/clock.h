@@ -1,0 +1,29 @@
+// The timing model: how long the real card would take. Exact and repeatable: picoseconds in integers.
+#pragma once
+
+#include <cstdint>
+
+#include "hardware.h"
+
+namespace spyre {
+
+using Picoseconds = int64_t;
+
+class Clock {
+ public:
+  Clock(const Hardware& hardware, int cores);
+
+  // Host memory to card or back.
+  Picoseconds host_transfer(int64_t bytes) const;
+  // One kernel that streams device memory through the cores.
+  enum class Pattern { stream, restickify };
+  Picoseconds kernel(int64_t bytes_read, int64_t bytes_written, int cores, Pattern pattern) const;
+
+ private:
+  double fraction(int cores) const;
+  double dram_, restickify_, turnaround_, fixed_us_, host_small_, host_large_, small_bytes_, large_bytes_;
+  double fractions_[5];
+  int all_cores_;
+};
+
+}  // namespace spyre

@@ -1,0 +1,41 @@
+// Errors of the card: each type says whose fault it is; messages say what was seen and what to do.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace spyre {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// No block of the asked size; the card stays usable.
+struct OutOfMemory : Error {
+  using Error::Error;
+};
+// A program breaks a rule of the hardware: refused before it runs.
+struct InvalidProgram : Error {
+  using Error::Error;
+};
+// A layout does not describe the tensor it is given to.
+struct InvalidLayout : Error {
+  using Error::Error;
+};
+// A value that its type on the card cannot hold, found while data moved.
+struct ValueRange : Error {
+  using Error::Error;
+};
+// Strict mode: what the silicon would do silently (uninitialised read, out of bounds, race between cores).
+struct UndefinedBehavior : Error {
+  using Error::Error;
+};
+// The environment or the machine cannot give what was asked.
+struct ConfigurationError : Error {
+  using Error::Error;
+};
+// The host asked to stop waiting (Ctrl-C). The work goes on.
+struct Interrupted : Error {
+  using Error::Error;
+};
+
+}  // namespace spyre

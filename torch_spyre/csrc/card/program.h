@@ -1,0 +1,74 @@
+// A card program is data: steps over an iteration space that is divided over cores, operands with affine addresses.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "layout.h"
+
+namespace spyre {
+
+enum class OpCode { copy, fill, restickify };
+const char* name(OpCode op);
+OpCode op_code(const std::string& name);  // throws InvalidProgram
+
+// Address of a point = argument's address + offset + dot(point, strides); all in bytes.
+struct Operand {
+  int argument = 0;
+  int64_t offset = 0;
+  Dims strides;
+  DataFormat format = DataFormat::SEN169_FP16;
+};
+
+struct Step {
+  OpCode op = OpCode::copy;
+  Dims extents;  // the whole iteration space
+  Dims slices;   // how many cores share each dimension; a core takes ceil(extent / slices) points, the last the rest
+  std::vector<Operand> operands;  // written first
+  uint32_t constant = 0;          // fill: the element's bits in the operand's format
+  std::string source;             // where it comes from, for messages
+
+  int cores() const { return static_cast<int>(product(slices)); }
+};
+
+struct Program {
+  std::string name;
+  std::vector<int64_t> argument_bytes;
+  std::vector<Step> steps;
+};
+
+struct Limits {
+  int cores;
+  int64_t span_bytes;
+};
+
+// Throws InvalidProgram naming program, step and field.
+void validate(const Program& program, const Limits& limits);
+Picoseconds duration(const Program& program, const Clock& clock);
+
+// The part of a step that one core carries out; offsets and strides in elements. Empty loops: nothing to do.
+Nest core_nest(const Step& step, int core);
+
+// A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.
+struct JobStep {
+  enum class Type { H2D, D2H, Compute, HostCompute } type;
+  std::shared_ptr<const Program> program;  // Compute
+  int argument = 0;                        // H2D, D2H: raw bytes of this argument,
+  int64_t offset = 0;                      //   from here on,
+  int buffer = 0;                          //   to or from this buffer, whole
+  std::function<void(std::vector<std::string>&)> host;  // HostCompute
+};
+const char* name(JobStep::Type type);
+
+struct JobPlan {
+  std::string name;
+  std::vector<int64_t> argument_bytes;
+  std::vector<int64_t> allocations;   // device memory of the plan itself: arguments after the caller's
+  std::vector<std::string> buffers;   // initial contents of the host buffers
+  std::vector<JobStep> steps;
+};
+
+}  // namespace spyre

@@ -1,0 +1,258 @@
+// Copies between host and card, on a card and between cards; fills; reading one number.
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "copy.h"
+#include "storage.h"
+
+namespace torch_spyre {
+
+namespace {
+
+std::atomic<bool> warn_downcast{[] {
+  const char* value = std::getenv("TORCH_SPYRE_DOWNCAST_WARN");
+  return !value || std::string(value) != "0";
+}()};
+
+std::string text(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << tensor.device() << ' ' << tensor.sizes() << ' ' << dtype_name(tensor.scalar_type());
+  if (!tensor.is_contiguous() || tensor.storage_offset())
+    out << " strides " << tensor.strides() << " offset " << tensor.storage_offset();
+  if (tensor.device().type() == kSpyre) out << ' ' << storage_of(tensor).layout().str();
+  return out.str();
+}
+
+void log_copy(const at::Tensor& to, const at::Tensor& from, int stream) {
+  if (debugging()) log_line("copy to " + text(to) + " from " + text(from) + " on stream " + std::to_string(stream));
+}
+
+// Bytes of a typed storage, as its elements have them on the host: how untyped storages are copied.
+bool byte_window(const at::Tensor& tensor) {
+  const SpyreStorageImpl& storage = storage_of(tensor);
+  return tensor.scalar_type() == at::kByte && !storage.untyped && storage.dtype != at::kByte;
+}
+
+spyre::HostView host_view(const at::Tensor& tensor, spyre::HostType type) {
+  return {tensor.data_ptr(), type, tensor.sizes().vec(), tensor.strides().vec(),
+          pinned_block(tensor.storage().data_ptr())};
+}
+
+template <typename Integer>
+void check_range(const at::Tensor& from) {
+  const at::Tensor dense = from.contiguous();
+  const auto* values = dense.const_data_ptr<Integer>();
+  const auto [low, high] = std::minmax_element(values, values + dense.numel());
+  constexpr Integer kLow = std::numeric_limits<int32_t>::min(), kHigh = std::numeric_limits<int32_t>::max();
+  TORCH_CHECK_VALUE(*low >= kLow && *high <= kHigh, "int64 value ", *low < kLow ? *low : *high,
+                    " does not fit the card, which keeps int64 in 32 bits. Nothing was copied.");
+}
+
+void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
+  at::Tensor from = given.to(to.scalar_type()).expand(to.sizes()).resolve_conj().resolve_neg();
+  const auto device = to.device().index();
+  const int stream = current_stream(device);
+  log_copy(to, from, stream);
+  if (to.scalar_type() == at::kLong) {
+    if (warn_downcast)
+      TORCH_WARN("Backend Spyre does not support int64: values are kept in 32 bits on the card, those that do not fit "
+                 "are an error. TORCH_SPYRE_DOWNCAST_WARN=0 silences this.");
+    check_range<int64_t>(from);
+  }
+  const bool asynchronous = non_blocking && from.is_same(given) && is_pinned(from.data_ptr());
+  const auto wait = asynchronous ? spyre::Card::Wait::no : spyre::Card::Wait::yes;
+  if (byte_window(to)) {
+    TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && to.storage_offset() == 0,
+                "only whole storages can be copied as bytes");
+    SpyreStorageImpl& storage = storage_of(to);
+    const spyre::HostView bytes{from.data_ptr(), storage.type(), storage.size, storage.strides, {}};
+    waiting([&] { card(device).to_card(whole_view(storage), bytes, stream, spyre::Card::Wait::yes); });
+    return;
+  }
+  const spyre::DeviceView target = device_view(to);
+  const spyre::HostView source = host_view(from, target.type);
+  waiting([&] { card(device).to_card(target, source, stream, wait); });
+}
+
+void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
+  const at::Tensor from = given.expand(to.sizes());
+  const auto device = from.device().index();
+  const int stream = current_stream(device);
+  spyre::Card& source_card = card(device);
+  log_copy(to, from, stream);
+  if (source_card.mode() == spyre::Mode::timing) {
+    TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
+    to.zero_();
+    // The transfer still takes its modelled time; nothing is read or written.
+    const spyre::DeviceView view = device_view(from);
+    source_card.to_host({nullptr, view.type, view.size, view.strides, {}}, view, stream, spyre::Card::Wait::no);
+    return;
+  }
+  if (byte_window(from)) {
+    SpyreStorageImpl& storage = storage_of(from);
+    TORCH_CHECK(from.is_contiguous() && from.storage_offset() == 0, "only whole storages can be copied as bytes");
+    at::Tensor bytes = at::zeros({static_cast<int64_t>(storage.nbytes())}, at::kByte);
+    const spyre::HostView image{bytes.data_ptr(), storage.type(), storage.size, storage.strides, {}};
+    waiting([&] { source_card.to_host(image, whole_view(storage), stream, spyre::Card::Wait::yes); });
+    to.copy_(bytes);
+    return;
+  }
+  const spyre::DeviceView source = device_view(from);
+  if (to.scalar_type() != from.scalar_type() || to.is_conj() || to.is_neg()) {
+    const at::Tensor same_type = at::empty(from.sizes(), to.options().dtype(from.scalar_type()));
+    const spyre::HostView target = host_view(same_type, source.type);
+    waiting([&] { source_card.to_host(target, source, stream, spyre::Card::Wait::yes); });
+    to.copy_(same_type);
+    return;
+  }
+  const bool asynchronous = non_blocking && is_pinned(to.data_ptr());
+  const spyre::HostView target = host_view(to, source.type);
+  waiting([&] {
+    source_card.to_host(target, source, stream, asynchronous ? spyre::Card::Wait::no : spyre::Card::Wait::yes);
+  });
+}
+
+void on_card(const at::Tensor& to, const at::Tensor& given) {
+  at::Tensor from = given.expand(to.sizes());
+  const auto device = to.device().index();
+  const int stream = current_stream(device);
+  log_copy(to, from, stream);
+  if (byte_window(from) || byte_window(to)) {
+    SpyreStorageImpl &target = storage_of(to), &source = storage_of(from);
+    TORCH_CHECK(target.untyped && target.nbytes() == source.nbytes(),
+                "only a whole storage can be copied as bytes, into a new untyped storage of its size");
+    // The copy takes the layout over instead of going through host bytes.
+    auto fresh = make_storage(source.size, source.strides, source.dtype, device, &source.layout());
+    card(device).on_card(whole_view(*fresh), whole_view(source), stream);
+    c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
+    target.adopt(source.nbytes(), std::move(data), std::move(*fresh));
+    return;
+  }
+  const spyre::DeviceView target = device_view(to), source = device_view(from);
+  if (from.device() == to.device()) {
+    card(device).on_card(target, source, stream);
+    return;
+  }
+  // Both cards' current streams take part: the data must be ready there, and must not change before it is here.
+  const int other_stream = current_stream(from.device().index());
+  spyre::Engine& engine = spyre::Runtime::get().engine();
+  spyre::Stream &here = card(device).stream(stream), &there = card(from.device().index()).stream(other_stream);
+  spyre::Event ready, taken;
+  engine.record(there, ready);
+  engine.wait_event(here, ready);
+  card(device).on_card(target, source, stream);
+  engine.record(here, taken);
+  engine.wait_event(there, taken);
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (from.is_same(to) || to.numel() == 0) return to;
+  TORCH_CHECK(from.defined() && to.defined(), "copy needs two tensors");
+  const bool from_card = from.device().type() == kSpyre, to_this = to.device().type() == kSpyre;
+  if (from_card && to_this) {
+    on_card(to, from);
+  } else if (to_this) {
+    to_card(to, from.device().is_cpu() ? from : from.cpu(), non_blocking);
+  } else if (to.device().is_cpu()) {
+    to_host(to, from, non_blocking);
+  } else {
+    to.copy_(from.cpu());
+  }
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar(const at::Tensor& self) {
+  at::Tensor value = at::empty({}, at::TensorOptions().dtype(self.scalar_type()));
+  to_host(value, self.reshape({}), false);
+  return value.item();
+}
+
+// --- fills
+
+at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
+  if (self.numel() == 0) return self;
+  const auto device = self.device().index();
+  const uint32_t bits = encode_constant(value, self.scalar_type());
+  if (debugging()) log_line("fill " + text(self) + " on stream " + std::to_string(current_stream(device)));
+  card(device).fill(device_view(self), bits, current_stream(device));
+  return self;
+}
+
+at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
+              " dimensions.");
+  if (value.device().type() == kSpyre) {
+    copy_from(value.to(self.scalar_type()), self, false);
+    return self;
+  }
+  return fill_scalar(self, value.item());
+}
+
+at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }
+
+}  // namespace
+
+uint32_t encode_constant(const at::Scalar& value, at::ScalarType dtype) {
+  union {
+    float number;
+    uint32_t bits;
+  } as;
+  switch (dtype) {
+    case at::kHalf:
+      value.to<at::Half>();  // raises what PyTorch raises for a number that fp16 cannot hold
+      return spyre::sen169_from_float(value.to<float>());
+    case at::kBFloat16:
+      return spyre::sen169_from_float(value.to<float>());
+    case at::kBool:
+      return spyre::sen169_from_float(value.to<bool>() ? 1.0f : 0.0f);
+    case at::kFloat:
+      as.number = value.to<float>();
+      return as.bits;
+    case at::kChar:
+      return static_cast<uint8_t>(value.to<int8_t>());
+    case at::kShort:
+      return static_cast<uint16_t>(value.to<int16_t>());
+    case at::kByte:
+      return value.to<uint8_t>();
+    case at::kInt:
+      return static_cast<uint32_t>(value.to<int32_t>());
+    case at::kLong: {
+      const auto whole = value.to<int64_t>();
+      TORCH_CHECK_VALUE(whole == static_cast<int32_t>(whole), "int64 value ", whole,
+                        " does not fit the card, which keeps int64 in 32 bits.");
+      return static_cast<uint32_t>(static_cast<int32_t>(whole));
+    }
+    case at::kFloat8_e4m3fn:
+      return value.to<at::Float8_e4m3fn>().x;
+    case at::kFloat8_e5m2:
+      return value.to<at::Float8_e5m2>().x;
+    default:
+      host_type(dtype);  // raises
+      return 0;
+  }
+}
+
+bool downcast_warning() { return warn_downcast; }
+void set_downcast_warning(bool on) { warn_downcast = on; }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar);
+  m.impl("fill_.Scalar", fill_scalar);
+  m.impl("fill_.Tensor", fill_tensor);
+  m.impl("zero_", zero);
+}
+
+}  // namespace torch_spyre

@@ -1,0 +1,182 @@
+// Making, viewing and resizing tensors.
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "factories.h"
+#include "storage.h"
+
+namespace torch_spyre {
+
+namespace {
+
+using OptionalInts = at::OptionalIntArrayRef;
+
+void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory,
+                   std::optional<at::MemoryFormat> memory_format) {
+  TORCH_CHECK(!layout || *layout == at::kStrided, "Spyre backend only supports strided tensors, asked for ", *layout);
+  TORCH_CHECK(!pin_memory || !*pin_memory, "only host memory can be pinned, not memory of the card");
+  TORCH_CHECK(!memory_format || *memory_format == at::MemoryFormat::Contiguous ||
+                  *memory_format == at::MemoryFormat::Preserve,
+              "Spyre backend only supports contiguous memory format, asked for ", *memory_format,
+              "; how a tensor lies on the card is its device layout (Tensor.to(device_layout=...))");
+}
+
+at::Tensor wrap(c10::intrusive_ptr<SpyreStorageImpl> storage, at::ScalarType dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                  c10::scalarTypeToTypeMeta(dtype));
+}
+
+void check_sizes(c10::IntArrayRef size) {
+  for (int64_t extent : size)
+    TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ", size);
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pin_memory,
+                 std::optional<at::MemoryFormat> memory_format) {
+  check_options(layout, pin_memory, memory_format);
+  check_sizes(size);
+  const at::ScalarType type = c10::dtype_or_default(dtype);
+  at::Tensor tensor = wrap(make_contiguous_storage(size, type, resolve(device)), type);
+  if (size.size() != 1 || size[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return tensor;
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef strides, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory, std::nullopt);
+  check_sizes(size);
+  TORCH_CHECK(size.size() == strides.size(), "sizes ", size, " and strides ", strides, " differ in rank");
+  const at::ScalarType type = c10::dtype_or_default(dtype);
+  at::Tensor tensor = wrap(make_storage(size, strides, type, resolve(device)), type);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
+  return tensor;
+}
+
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
+                         std::optional<at::MemoryFormat> memory_format) {
+  check_options(std::nullopt, std::nullopt, memory_format);
+  check_sizes(size);
+  if (self.sizes() == size && self.is_contiguous()) return self;
+  SpyreStorageImpl& storage = storage_of(self);
+  TORCH_CHECK(storage.resizable() || self.numel() >= c10::multiply_integers(size),
+              "this spyre tensor shares another's memory and cannot be made larger");
+  int64_t held = spyre::product(storage.size);
+  const int64_t needed = self.storage_offset() + c10::multiply_integers(size);
+  if (storage.size.size() && storage.held().block == nullptr) held = 0;
+  if (needed > held) {
+    if (self.storage_offset() == 0) {
+      reshape_storage(storage, size, spyre::contiguous_strides(size.vec()));
+    } else {
+      reshape_storage(storage, {needed}, {1});
+    }
+  }
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return self;
+}
+
+// --- set_: a tensor over a given storage
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
+                        c10::IntArrayRef strides) {
+  TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
+  const spyre::Dims own = spyre::contiguous_strides(size.vec());
+  if (strides.size() != size.size()) strides = own;
+  if (storage.untyped) {
+    give_dtype(storage, self.scalar_type(), offset, size, strides);
+  } else {
+    TORCH_CHECK(storage.dtype == self.scalar_type(), "this storage holds ", dtype_name(storage.dtype),
+                " in the card's number format; it cannot be used as ", dtype_name(self.scalar_type()),
+                ". Convert the tensor with .to(dtype).");
+  }
+  at::native::checkInBoundsForStorage(size, strides, offset, self.dtype(), source);
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
+  return self;
+}
+
+// The whole storage as host bytes: how PyTorch copies untyped storages. A typed storage is then seen as the bytes
+// that its elements have on the host.
+at::Tensor& set_bytes(at::Tensor& self, at::Storage source) {
+  TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
+  if (self.scalar_type() != at::kByte || (!storage.untyped && storage.dtype == at::kByte))
+    return set_storage(self, source, 0, {static_cast<int64_t>(source.nbytes() / self.element_size())}, {});
+  const auto bytes = static_cast<int64_t>(source.nbytes());
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  self.unsafeGetTensorImpl()->set_storage_offset(0);
+  self.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
+  return self;
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(make_contiguous_storage({0}, self.scalar_type(), self.device().index())));
+  self.unsafeGetTensorImpl()->set_storage_offset(0);
+  self.unsafeGetTensorImpl()->set_sizes_contiguous({0});
+  return self;
+}
+
+// --- views: host-side only, the storage keeps its layout
+
+at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef strides,
+                      std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, size, strides, offset);
+}
+
+at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
+  if (self.scalar_type() == dtype) return self.alias();
+  TORCH_CHECK(false, "view(dtype): ", dtype_name(self.scalar_type()), " and ", dtype_name(dtype),
+              " are kept in the card's own number formats, so their bits cannot be reinterpreted on the card. "
+              "Use .to(dtype) to convert values, or .cpu().view(dtype).to('spyre') to reinterpret host bits.");
+}
+
+}  // namespace
+
+at::Tensor empty_with_layout(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
+                             const spyre::Layout& layout, c10::DeviceIndex device) {
+  check_sizes(size);
+  at::Tensor tensor = wrap(make_storage(size, strides, dtype, device, &layout), dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
+  return tensor;
+}
+
+at::Tensor alias_with_layout(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset,
+                             at::ScalarType dtype, const spyre::Layout& layout) {
+  at::Tensor tensor = wrap(alias_storage(base, size, strides, dtype, layout), dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
+  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
+  return tensor;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("resize_", resize);
+  m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("set_.source_Storage", set_bytes);
+  m.impl("set_.source_Tensor", set_tensor);
+  m.impl("set_", set_nothing);
+  m.impl("as_strided", as_strided);
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("view.dtype", view_dtype);
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+}
+
+}  // namespace torch_spyre

@@ -1,0 +1,14 @@
+// Tensors with a layout of the caller's choosing.
+#pragma once
+
+#include "device.h"
+
+namespace torch_spyre {
+
+at::Tensor empty_with_layout(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
+                             const spyre::Layout& layout, c10::DeviceIndex device);
+// A tensor on the same memory as `base`, read through another layout.
+at::Tensor alias_with_layout(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset,
+                             at::ScalarType dtype, const spyre::Layout& layout);
+
+}  // namespace torch_spyre

@@ -1,0 +1,16 @@
+// Ops without a card kernel run on the host: warned once per op, counted, or refused.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace torch_spyre {
+
+enum class FallbackMode { warn, error, count };
+FallbackMode fallback_mode();
+void set_fallback_mode(FallbackMode mode);
+std::map<std::string, int64_t> fallback_counts();
+void reset_fallback_counts();  // and warn anew
+
+}  // namespace torch_spyre

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include "device.h"
+
+namespace torch_spyre {
+
+// Builds and validates a plan from a dictionary: name, arguments (bytes each), allocate, buffers, steps.
+std::shared_ptr<const spyre::JobPlan> prepare_kernel(const pybind11::dict& code);
+// Asynchronous, on the current stream of the tensors' card.
+void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors);
+
+}  // namespace torch_spyre

@@ -1,0 +1,257 @@
+#include "storage.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace torch_spyre {
+
+namespace {
+
+// Runs inside a signal handler: no allocation, no locks.
+void describe(const void* owner, char* text, size_t room) {
+  const auto& storage = *static_cast<const SpyreStorageImpl*>(owner);
+  int used = std::snprintf(text, room, "tensor of shape [");
+  for (size_t i = 0; i < storage.size.size() && used > 0 && static_cast<size_t>(used) < room; ++i)
+    used += std::snprintf(text + used, room - used, "%s%lld", i ? ", " : "", static_cast<long long>(storage.size[i]));
+  if (used > 0 && static_cast<size_t>(used) < room)
+    std::snprintf(text + used, room - used, "], %s", storage.untyped ? "untyped bytes" : c10::toString(storage.dtype));
+}
+
+bool dense(c10::IntArrayRef size, c10::IntArrayRef strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (size_t i = 0; i < size.size(); ++i)
+    if (size[i] > 1) dims.emplace_back(strides[i], size[i]);
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, extent] : dims) {
+    if (stride != expected) return false;
+    expected *= extent;
+  }
+  return true;
+}
+
+int64_t host_elements(c10::IntArrayRef size, c10::IntArrayRef strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (size[i] == 0) return 0;
+    last += (size[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+spyre::Layout byte_layout(int64_t bytes) {
+  return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8);
+}
+
+}  // namespace
+
+SpyreStorageImpl::SpyreStorageImpl(size_t bytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable)
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), allocator, resizable) {}
+
+SpyreStorageImpl::~SpyreStorageImpl() { delete layout_.load(); }
+
+const spyre::Layout& SpyreStorageImpl::layout() const {
+  const spyre::Layout* known = layout_.load(std::memory_order_acquire);
+  if (known) return *known;
+  auto* made = new spyre::Layout(spyre::default_layout(size, strides, spyre::format_of(host_type(dtype))));
+  if (layout_.compare_exchange_strong(known, made)) return *made;
+  delete made;  // another thread was first
+  return *known;
+}
+
+void SpyreStorageImpl::set_layout(spyre::Layout layout) {
+  delete layout_.exchange(new spyre::Layout(std::move(layout)));
+}
+
+void SpyreStorageImpl::find_block() {
+  bool own = false;
+  held_ = block_of(data_ptr(), own);
+  if (own && held_.block) {
+    held_.block->owner = this;
+    held_.block->describe = describe;
+  }
+}
+
+void SpyreStorageImpl::adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&& from) {
+  dtype = from.dtype;
+  size = std::move(from.size);
+  strides = std::move(from.strides);
+  untyped = from.untyped;
+  origin = from.origin;
+  delete layout_.exchange(from.layout_.exchange(nullptr));
+  set_data_ptr_noswap(std::move(data));
+  set_nbytes(bytes);
+  find_block();
+}
+
+SpyreStorageImpl& storage_of(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.device().type() == kSpyre, "expected a spyre tensor, got one on ", tensor.device());
+  return *static_cast<SpyreStorageImpl*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+
+size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype) {
+  return std::max<int64_t>(device_bytes, host_elements(size, strides) * static_cast<int64_t>(c10::elementSize(dtype)));
+}
+
+namespace {
+
+c10::intrusive_ptr<SpyreStorageImpl> new_storage(size_t bytes, int64_t device_bytes, c10::DeviceIndex device) {
+  return c10::make_intrusive<SpyreStorageImpl>(bytes, allocate(device, device_bytes), device_allocator(), true);
+}
+
+}  // namespace
+
+c10::intrusive_ptr<SpyreStorageImpl> make_contiguous_storage(c10::IntArrayRef size, at::ScalarType dtype,
+                                                             c10::DeviceIndex device) {
+  const int64_t device_bytes =
+      spyre::default_layout_bytes(size.data(), size.size(), spyre::format_of(host_type(dtype)));
+  const int64_t host_bytes = c10::multiply_integers(size) * static_cast<int64_t>(c10::elementSize(dtype));
+  auto storage = new_storage(std::max(device_bytes, host_bytes), device_bytes, device);
+  storage->dtype = dtype;
+  storage->size.assign(size.begin(), size.end());
+  storage->strides.resize(size.size());
+  int64_t step = 1;
+  for (size_t i = size.size(); i-- > 0;) {
+    storage->strides[i] = step;
+    step *= std::max<int64_t>(size[i], 1);
+  }
+  storage->find_block();
+  return storage;
+}
+
+c10::intrusive_ptr<SpyreStorageImpl> make_storage(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
+                                                  c10::DeviceIndex device, const spyre::Layout* layout) {
+  const auto format = spyre::format_of(host_type(dtype));
+  spyre::Dims host_size = size.vec(), host_strides = strides.vec();
+  spyre::Layout own;
+  if (layout) {
+    own = *layout;
+    TORCH_CHECK(own.format == format, "layout does not match the tensor: ", dtype_name(dtype), " is ",
+                spyre::name(format), " on the card, the layout says ", spyre::name(own.format));
+    spyre::check_layout(own, host_size, host_strides);
+  } else {
+    // Gaps and overlaps belong to no dimension: such a storage is laid out flat, in host order.
+    if (!dense(size, strides)) host_size = {host_elements(size, strides)}, host_strides = {1};
+    own = spyre::default_layout(host_size, host_strides, format);
+  }
+  auto storage = new_storage(storage_bytes(own.device_bytes(), size, strides, dtype), own.device_bytes(), device);
+  storage->dtype = dtype;
+  storage->size = std::move(host_size);
+  storage->strides = std::move(host_strides);
+  storage->set_layout(std::move(own));
+  storage->find_block();
+  return storage;
+}
+
+c10::intrusive_ptr<SpyreStorageImpl> alias_storage(const at::Tensor& base, c10::IntArrayRef size,
+                                                   c10::IntArrayRef strides, at::ScalarType dtype,
+                                                   const spyre::Layout& layout) {
+  SpyreStorageImpl& owner = storage_of(base);
+  const auto format = spyre::format_of(host_type(dtype));
+  TORCH_CHECK(layout.format == format, "layout does not match the tensor: ", dtype_name(dtype), " is ",
+              spyre::name(format), " on the card, the layout says ", spyre::name(layout.format));
+  spyre::check_layout(layout, size.vec(), strides.vec());
+  TORCH_CHECK(!owner.held().block || layout.device_bytes() <= static_cast<int64_t>(owner.held().block->bytes),
+              "the layout needs ", layout.device_bytes(), " bytes, the storage it should share has ",
+              owner.held().block->bytes);
+  auto* reference = new c10::Storage(base.storage());
+  c10::DataPtr data(owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); },
+                    base.device());
+  auto storage = c10::make_intrusive<SpyreStorageImpl>(storage_bytes(layout.device_bytes(), size, strides, dtype),
+                                                       std::move(data), nullptr, false);
+  storage->dtype = dtype;
+  storage->size = size.vec();
+  storage->strides = strides.vec();
+  storage->set_layout(layout);
+  storage->find_block();
+  return storage;
+}
+
+spyre::DeviceView whole_view(SpyreStorageImpl& storage) {
+  return {storage.held(), &storage.layout(), storage.type(), storage.size, storage.strides, 0};
+}
+
+spyre::DeviceView device_view(const at::Tensor& tensor) {
+  SpyreStorageImpl& storage = storage_of(tensor);
+  TORCH_CHECK(storage.held().block || tensor.numel() == 0, "this spyre tensor's storage was freed (resized to 0 bytes)");
+  return {storage.held(), &storage.layout(), storage.type(), tensor.sizes().vec(), tensor.strides().vec(),
+          tensor.storage_offset() + storage.origin};
+}
+
+void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides) {
+  const auto device = storage.device().index();
+  auto fresh = make_storage(size, strides, storage.dtype, device);
+  const int64_t kept = std::min(host_elements(storage.size, storage.strides), host_elements(size, strides));
+  if (kept > 0 && storage.held().block) {
+    spyre::DeviceView from = whole_view(storage), to = whole_view(*fresh);
+    from.size = to.size = {kept};
+    from.strides = to.strides = {1};
+    spyre::Card& on = card(device);
+    on.on_card(to, from, current_stream(device));
+  }
+  c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
+  storage.adopt(fresh->nbytes(), std::move(data), std::move(*fresh));
+}
+
+void resize_storage_bytes(SpyreStorageImpl& storage, size_t bytes) {
+  if (bytes == storage.nbytes()) return;
+  const auto device = storage.device().index();
+  if (bytes == 0) {  // memory goes, the description stays: growing back gives the same layout
+    storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
+    storage.set_nbytes(0);
+    storage.find_block();
+    return;
+  }
+  if (storage.untyped) {
+    auto fresh = new_storage(bytes, static_cast<int64_t>(bytes), device);
+    fresh->untyped = true;
+    fresh->size = {static_cast<int64_t>(bytes)};
+    fresh->strides = {1};
+    fresh->set_layout(byte_layout(static_cast<int64_t>(bytes)));
+    fresh->find_block();
+    if (storage.held().block) {
+      spyre::DeviceView from = whole_view(storage), to = whole_view(*fresh);
+      from.size = to.size = {std::min(from.size[0], to.size[0])};
+      card(device).on_card(to, from, current_stream(device));
+    }
+    c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
+    storage.adopt(bytes, std::move(data), std::move(*fresh));
+    return;
+  }
+  const int64_t device_bytes = storage.layout().device_bytes();
+  if (!storage.held().block && storage_bytes(device_bytes, storage.size, storage.strides, storage.dtype) == bytes) {
+    storage.set_data_ptr_noswap(allocate(device, device_bytes));
+    storage.set_nbytes(bytes);
+    storage.find_block();
+    return;
+  }
+  reshape_storage(storage, {static_cast<int64_t>(bytes / c10::elementSize(storage.dtype))}, {1});
+}
+
+void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset, c10::IntArrayRef size,
+                c10::IntArrayRef strides) {
+  const auto device = storage.device().index();
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t elements = static_cast<int64_t>(storage.nbytes()) / item;
+  const int64_t used = host_elements(size, strides);
+  spyre::Card& on = card(device);
+  on.synchronize(current_stream(device));
+  const spyre::Held bytes = storage.held();
+  const std::byte* raw = bytes.block ? bytes.memory->card_address(bytes.block) : nullptr;
+  // Storages that were saved from a card carry padding behind the tensor: zeros, which need no place.
+  bool covers = offset == 0 && dense(size, strides) && used <= elements;
+  if (covers && used < elements && on.mode() != spyre::Mode::timing)
+    covers = std::all_of(raw + used * item, raw + storage.nbytes(), [](std::byte b) { return b == std::byte{0}; });
+  auto fresh = covers ? make_storage(size, strides, dtype, device) : make_storage({elements}, {1}, dtype, device);
+  if (bytes.block && elements > 0) {
+    const spyre::HostView from{const_cast<std::byte*>(raw), host_type(dtype), fresh->size, fresh->strides, {}};
+    on.to_card(whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes);
+  }
+  c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
+  storage.adopt(std::max(fresh->nbytes(), storage.nbytes()), std::move(data), std::move(*fresh));
+}
+
+}  // namespace torch_spyre

@@ -1,0 +1,66 @@
+"""The device as torch.compile's generic code asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+
+from ..constants import DEVICE_NAME
+from . import properties, streams
+from .properties import SpyreDeviceProperties
+
+__all__ = ["SpyreDeviceProperties", "SpyreInterface"]
+
+
+class SpyreInterface(DeviceInterface):
+    """Answers of ``torch.spyre`` in the shape that Dynamo and Inductor expect."""
+
+    device = torch.spyre.device  # type: ignore[attr-defined,assignment]
+    Event = streams.Event  # type: ignore[assignment]
+    Stream = streams.Stream  # type: ignore[assignment]
+
+    class Worker:
+        """Answers for compile workers, which are other processes."""
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            torch.spyre.set_device(device)  # type: ignore[attr-defined]
+
+        @staticmethod
+        def current_device() -> int:
+            return torch.spyre.current_device()  # type: ignore[attr-defined]
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> SpyreDeviceProperties:
+            return properties.get_device_properties(device)
+
+    current_device = staticmethod(torch.spyre.current_device)  # type: ignore[attr-defined]
+    set_device = staticmethod(torch.spyre.set_device)  # type: ignore[attr-defined]
+    device_count = staticmethod(torch.spyre.device_count)  # type: ignore[attr-defined]
+    is_available = staticmethod(torch.spyre.is_available)  # type: ignore[attr-defined]
+    stream = staticmethod(streams.stream)  # type: ignore[assignment]
+    current_stream = staticmethod(streams.current_stream)  # type: ignore[assignment]
+    set_stream = staticmethod(streams.set_stream)  # type: ignore[assignment]
+    synchronize = staticmethod(streams.synchronize)
+    get_device_properties = staticmethod(properties.get_device_properties)
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        return streams.current_stream(device_idx).stream_id
+
+    @staticmethod
+    def get_compute_capability(device: Any = None) -> int:
+        return 0
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        return True
+
+    @staticmethod
+    def memory_allocated(device: Any = None) -> int:
+        return torch.spyre.memory_allocated(device)  # type: ignore[attr-defined]
+
+
+register_interface_for_device(DEVICE_NAME, SpyreInterface)
