@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo 
 BIN := .venv/bin
 BUILD := build/dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h')
+cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
 .PHONY: setup demo test test-all bench lint format clean
 MAKEFLAGS += --no-builtin-rules

@@ -1,0 +1,38 @@
+"""What the tests share."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+Run = Callable[..., subprocess.CompletedProcess]
+
+
+@pytest.fixture
+def python() -> Run:
+    """Run a program in a fresh interpreter: ``python(code, SPYRE_CARD="strict")``; keywords are its environment."""
+
+    def run(code: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def quiet_card() -> Iterator[None]:
+    """Each test finds the default streams, no errors left over, and leaves none behind."""
+    torch.spyre.set_downcast_warning(False)
+    yield
+    torch.spyre.set_stream(torch.spyre.default_stream())
+    torch.spyre.synchronize()
