@@ -9,6 +9,7 @@
 #include "fallback.h"
 #include "generator.h"
 #include "jobplan.h"
+#include "measure.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -295,6 +296,13 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("fallback_counts", &fallback_counts);
   m.def("reset_fallback_counts", &reset_fallback_counts);
+
+  auto measure = m.def_submodule("measure", "The card's C++ API, timed from inside, for the benchmarks.");
+  measure.def("to_card", &measure_to_card, py::arg("to"), py::arg("src"), py::arg("repeats"));
+  measure.def("to_host", &measure_to_host, py::arg("to"), py::arg("src"), py::arg("repeats"));
+  measure.def("launch",
+              [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
+              py::arg("plan"), py::arg("repeats"));
 
   install_interrupt_check();
 }

@@ -64,18 +64,7 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
     stream.progress = &progress_;
   }
   memory_->wait_for = [this](const Use& use) {
-    // Only the wait is wanted here: a failed task's error belongs to whoever asks for the stream's results.
-    Stream& stream = *streams_[use.stream];
-    while (!use.progress->finished(use.stream, use.sequence)) {
-      try {
-        engine_.wait(stream, use.sequence, Runtime::interrupted);
-      } catch (const Interrupted&) {
-        throw;
-      } catch (...) {
-        std::exception_ptr error = std::current_exception();
-        engine_.set_error(stream, error);
-      }
-    }
+    engine_.settle(use, Runtime::interrupted);
   };
   if (mode_ == Mode::strict) shadow_ = std::make_unique<Shadow>(memory_->options().segments * memory_->options().segment_bytes);
 }

@@ -1,20 +1,51 @@
+// One lock guards all queues. Nothing of a task runs or is destroyed under it: a task may hold what needs other locks
+// (Python's, an allocator's) to be let go.
 #include "engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
-#include <chrono>
 #include <utility>
+
+#include "error.h"
 
 namespace spyre {
 
+namespace {
+
+// Waking a sleeping thread costs its waker 5 to 10 us, more than most submissions; so one idle worker, and whoever
+// waits, look out this long before they sleep.
+constexpr std::chrono::microseconds kPatience{100};
+constexpr std::chrono::milliseconds kInterruptPeriod{20};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
 struct Engine::Job {
-  const std::function<void(int64_t)>* body;
-  int64_t count;
+  const std::function<void(int64_t)>& body;
+  const int64_t count;
   std::atomic<int64_t> next{0};
-  int helpers = 0;  // pool threads inside, guarded by the engine's mutex
-  std::exception_ptr error;
+  std::atomic<int> helpers{0};  // pool threads inside; changed under the lock
+  std::condition_variable done{};
+  std::exception_ptr error{};
 };
 
-Engine::Engine(int threads, bool immediate) : threads_(std::max(1, threads)), immediate_(immediate) {
+struct Engine::Waiter {
+  const Use& use;
+  std::condition_variable wake{};
+};
+
+Engine::Engine(int threads, bool immediate)
+    : threads_(std::max(1, threads)),
+      immediate_(immediate),
+      patience_(std::thread::hardware_concurrency() > 1 ? kPatience : std::chrono::microseconds{0}) {
   if (immediate_) return;
   for (int i = 0; i < threads_; ++i) workers_.emplace_back([this] { work(); });
 }
@@ -23,10 +54,13 @@ Engine::~Engine() {
   {
     Lock lock(mutex_);
     stopping_ = true;
+    ++news_;
   }
   work_available_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
+
+// --- workers
 
 void Engine::work() {
   Lock lock(mutex_);
@@ -41,24 +75,59 @@ void Engine::work() {
       lock.unlock();
       help(job);
       lock.lock();
-      if (--job.helpers == 0) progress_made_.notify_all();
-      continue;
-    }
-    Stream* stream = nullptr;
-    for (int priority : {1, 0})
-      if (!stream && !ready_[priority].empty()) {
-        stream = ready_[priority].front();
-        ready_[priority].pop_front();
-      }
-    if (stream) {
+      if (--job.helpers == 0) job.done.notify_one();
+    } else if (Stream* stream = take_ready()) {
       step(lock, *stream);
-      continue;
+    } else if (stopping_) {
+      return;
+    } else {
+      rest(lock);
     }
-    if (stopping_) return;
-    ++sleeping_;
-    work_available_.wait(lock);
-    --sleeping_;
   }
+}
+
+void Engine::rest(Lock& lock) {
+  if (!looking_out_ && patience_.count() > 0) {
+    const uint64_t seen = news_;
+    looking_out_ = true;
+    lock.unlock();
+    look_out([&] { return news_.load(std::memory_order_relaxed) != seen; });
+    lock.lock();
+    looking_out_ = false;
+    if (news_ != seen) return;
+  }
+  ++sleeping_;
+  work_available_.wait(lock);
+  --sleeping_;
+}
+
+template <typename Done>
+void Engine::look_out(const Done& done) const {
+  const auto end = std::chrono::steady_clock::now() + patience_;
+  while (!done()) {
+    for (int i = 0; i < 32 && !done(); ++i) pause();
+    if (std::chrono::steady_clock::now() >= end) return;
+    sched_yield();  // the core may be wanted by the very thread that is looked out for
+  }
+}
+
+Stream* Engine::take_ready() {
+  for (auto* queue : {&ready_[1], &ready_[0]}) {
+    if (queue->empty()) continue;
+    Stream* stream = queue->front();
+    queue->pop_front();
+    return stream;
+  }
+  return nullptr;
+}
+
+// Whether this thread may go on with the stream; it is in no queue then.
+bool Engine::take(Stream& stream) {
+  if (stream.state == Stream::State::claimed) return true;
+  if (stream.state != Stream::State::ready) return false;
+  auto& queue = ready_[stream.high_priority];
+  queue.erase(std::find(queue.begin(), queue.end(), &stream));
+  return true;
 }
 
 void Engine::make_ready(Stream& stream) {
@@ -66,47 +135,74 @@ void Engine::make_ready(Stream& stream) {
   ready_[stream.high_priority].push_back(&stream);
 }
 
-uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item item, Wake wake) {
-  const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1) + 1;
+// Says that there are ready streams; returns how many sleeping workers are to be notified.
+int Engine::announce() {
+  ++news_;
+  const size_t ready = ready_[0].size() + ready_[1].size();
+  return std::min(sleeping_, static_cast<int>(ready) - (looking_out_ ? 1 : 0));
+}
+
+void Engine::announce_and_wake() {
+  for (int left = announce(); left > 0; --left) work_available_.notify_one();
+  if (sleeping_ > 0) return;
+  for (Waiter* waiter : waiters_) waiter->wake.notify_one();  // no worker is free, but a waiting thread may help
+}
+
+// --- submitting
+
+uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wake) {
+  const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1, std::memory_order_acq_rel) + 1;
   stream.time += item.task.duration;
   if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
-  if (item.record) item.record->time = stream.time;
+  if (item.record) {
+    item.record->time = stream.time;
+    item.record->sequence = sequence;
+  }
   if (immediate_) {
-    // Device work is not computed; what the host asked to be called is called, outside the lock.
+    carry_out(lock, stream, item.task);
     if (item.record) item.record->done = true;
-    if (item.task.on_host) {
-      lock.unlock();
-      item.task.run();
-      lock.lock();
-    }
-    stream.progress->completed[stream.id].fetch_add(1);
+    stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release);
     return sequence;
   }
   stream.items.push_back(std::move(item));
+  int notify = 0;
   if (stream.state == Stream::State::idle) {
-    make_ready(stream);
-    if (wake == Wake::worker && sleeping_ > 0) work_available_.notify_one();
+    if (wake == Wake::caller_waits) {
+      stream.state = Stream::State::claimed;
+    } else {
+      make_ready(stream);
+      notify = announce();
+    }
   }
+  lock.unlock();
+  if (notify > 0) work_available_.notify_one();
   return sequence;
 }
 
 uint64_t Engine::submit(Stream& stream, Task task, Wake wake) {
+  Stream::Item item{std::move(task), nullptr, nullptr};
   Lock lock(mutex_);
-  return append(lock, stream, {std::move(task), nullptr, nullptr}, wake);
+  return append(lock, stream, item, wake);
 }
 
 void Engine::record(Stream& stream, Event& event) {
-  Lock lock(mutex_);
   auto record = std::make_shared<Record>();
   record->stream = &stream;
-  event.record = record;
-  append(lock, stream, {{}, record, nullptr}, Wake::worker);
+  Stream::Item item{{}, record, nullptr};
+  Lock lock(mutex_);
+  event.record = std::move(record);
+  append(lock, stream, item, Wake::worker);
 }
 
 void Engine::wait_event(Stream& stream, const Event& event) {
+  Stream::Item item;
   Lock lock(mutex_);
-  if (event.record) append(lock, stream, {{}, nullptr, event.record}, Wake::worker);
+  if (!event.record) return;
+  item.awaited = event.record;
+  append(lock, stream, item, Wake::worker);
 }
+
+// --- carrying out
 
 void Engine::step(Lock& lock, Stream& stream) {
   stream.state = Stream::State::running;
@@ -116,37 +212,60 @@ void Engine::step(Lock& lock, Stream& stream) {
     item.awaited->waiters.push_back(&stream);
     return;
   }
-  if (item.task.run && (!stream.error || item.task.on_host)) {
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      item.task.run();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    item.task.run = nullptr;  // what the closure holds is let go without the lock
-    lock.lock();
-    if (error && !stream.error) stream.error = error;
+  if (item.task.run) carry_out(lock, stream, item.task);
+  finish(stream, item);
+}
+
+void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
+  const uint64_t sequence = stream.progress->completed[stream.id].load(std::memory_order_relaxed) + 1;
+  const bool skipped = stream.error || sequence <= stream.skipped_sequence;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    if (task.on_host || !(skipped || immediate_)) task.run();
+    if (task.ran && !skipped) *task.ran = true;
+  } catch (...) {
+    error = std::current_exception();
   }
-  if (Record* record = item.record.get()) {
-    record->error = stream.error;
-    record->done = true;
-    for (Stream* waiter : record->waiters) make_ready(*waiter);
-    if (!record->waiters.empty()) work_available_.notify_all();
-    record->waiters.clear();
+  task.run = nullptr;
+  lock.lock();
+  if (!error || stream.error) return;
+  stream.error = std::move(error);
+  stream.failed_sequence = sequence;
+}
+
+void Engine::finish(Stream& stream, Stream::Item& item) {
+  bool others = false;
+  if (item.record) {
+    item.record->done = true;
+    for (Stream* waiter : item.record->waiters) make_ready(*waiter);
+    others = !item.record->waiters.empty();
+    item.record->waiters.clear();
   }
   stream.items.pop_front();
   stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release);
   if (stream.items.empty()) {
     stream.state = Stream::State::idle;
   } else {
+    others |= !ready_[0].empty() || !ready_[1].empty();  // else this thread goes on with the stream
     make_ready(stream);
   }
-  if (waiting_ > 0) progress_made_.notify_all();
+  wake_waiters(stream);
+  if (others) announce_and_wake();
 }
 
+void Engine::wake_waiters(const Stream& stream) {
+  for (Waiter* waiter : waiters_) {
+    const Use& use = waiter->use;
+    if (use.progress == stream.progress && use.stream == stream.id && use.progress->finished(use.stream, use.sequence))
+      waiter->wake.notify_one();
+  }
+}
+
+// --- waiting
+
 bool Engine::finished(const Stream& stream) const {
-  return stream.progress->finished(stream.id, stream.progress->issued[stream.id].load());
+  return stream.progress->finished(stream.id, stream.progress->issued[stream.id].load(std::memory_order_acquire));
 }
 
 bool Engine::finished(const Event& event) const {
@@ -154,60 +273,89 @@ bool Engine::finished(const Event& event) const {
   return !event.record || event.record->done;
 }
 
-template <typename Done>
-void Engine::wait_until(Lock& lock, Stream* stream, const Done& done, const InterruptCheck& interrupted) {
-  auto last_check = std::chrono::steady_clock::now();
+void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted) {
+  const auto done = [&] { return use.progress->finished(use.stream, use.sequence); };
+  // What the waited-for stream itself waits for comes first; events only point backwards, so this ends.
+  const auto first = [](Stream* stream) {
+    while (stream && stream->state == Stream::State::blocked) stream = stream->items.front().awaited->stream;
+    return stream;
+  };
+  Waiter waiter{use};
+  bool helped_out = false;
+  bool looked_out = patience_.count() == 0;
+  auto next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
   while (!done()) {
-    if (stream && stream->state == Stream::State::ready) {
-      auto& queue = ready_[stream->high_priority];
-      queue.erase(std::find(queue.begin(), queue.end(), stream));
+    if (Stream* stream = first(helped); stream && take(*stream)) {
       step(lock, *stream);
-    } else {
-      ++waiting_;
-      progress_made_.wait_for(lock, std::chrono::milliseconds(20));
-      --waiting_;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (interrupted && now - last_check > std::chrono::milliseconds(20)) {
-      last_check = now;
+      helped_out = true;
+    } else if (!looked_out) {
+      looked_out = true;
       lock.unlock();
-      const bool stop = interrupted();
+      look_out(done);
       lock.lock();
-      if (stop) {
-        // Work that this wait would have carried out goes back to the pool.
-        work_available_.notify_all();
-        throw Interrupted("interrupted while waiting for the card");
-      }
+      continue;
+    } else {
+      waiters_.push_back(&waiter);
+      if (interrupted)
+        waiter.wake.wait_until(lock, next_check);
+      else
+        waiter.wake.wait(lock);
+      std::erase(waiters_, &waiter);
     }
+    if (!interrupted || std::chrono::steady_clock::now() < next_check) continue;
+    lock.unlock();
+    const bool stop = interrupted();
+    lock.lock();
+    next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
+    if (!stop || done()) continue;
+    if (helped && helped->state == Stream::State::claimed) make_ready(*helped);
+    announce_and_wake();  // what this wait would have carried out is the pool's now
+    throw Interrupted("interrupted while waiting for the card");
   }
-  // This thread may have left work that others submitted meanwhile, counting on it to carry on.
-  if (sleeping_ > 0 && (!ready_[0].empty() || !ready_[1].empty())) work_available_.notify_one();
+  // Others may have submitted behind this work, counting on this thread to carry on.
+  if (helped_out && !(ready_[0].empty() && ready_[1].empty())) announce_and_wake();
 }
 
-void Engine::set_error(Stream& stream, std::exception_ptr error) {
-  Lock lock(mutex_);
-  if (!stream.error) stream.error = std::move(error);
+void Engine::raise_error(Lock& lock, Stream& stream, uint64_t sequence) {
+  if (!stream.error || stream.failed_sequence > sequence) return;
+  const std::exception_ptr error = std::exchange(stream.error, nullptr);
+  stream.skipped_sequence = stream.progress->issued[stream.id].load(std::memory_order_relaxed);
+  lock.unlock();
+  std::rethrow_exception(error);
 }
 
 void Engine::wait(Stream& stream, uint64_t sequence, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
-  wait_until(lock, &stream, [&] { return stream.progress->finished(stream.id, sequence); }, interrupted);
-  if (std::exception_ptr error = std::exchange(stream.error, nullptr)) std::rethrow_exception(error);
+  wait_until(lock, {stream.progress, stream.id, sequence}, &stream, interrupted);
+  raise_error(lock, stream, sequence);
 }
 
 void Engine::wait(Stream& stream, const InterruptCheck& interrupted) {
-  wait(stream, stream.progress->issued[stream.id].load(), interrupted);
+  wait(stream, stream.progress->issued[stream.id].load(std::memory_order_acquire), interrupted);
 }
 
 void Engine::wait(const Event& event, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
   const std::shared_ptr<Record> record = event.record;
   if (!record) return;
-  wait_until(lock, record->stream, [&] { return record->done.load(); }, interrupted);
-  if (std::exception_ptr error = std::exchange(record->error, nullptr)) {
-    if (record->stream->error == error) record->stream->error = nullptr;
-    std::rethrow_exception(error);
-  }
+  Stream& stream = *record->stream;
+  wait_until(lock, {stream.progress, stream.id, record->sequence}, &stream, interrupted);
+  raise_error(lock, stream, record->sequence);
+}
+
+void Engine::settle(const Use& use, const InterruptCheck& interrupted) {
+  Lock lock(mutex_);
+  wait_until(lock, use, nullptr, interrupted);
+}
+
+void Engine::withdraw(Stream& stream, uint64_t sequence) {
+  std::function<void()> taken_back;  // let go of after the lock
+  Lock lock(mutex_);
+  const uint64_t completed = stream.progress->completed[stream.id].load(std::memory_order_relaxed);
+  if (sequence <= completed) return;
+  if (sequence == completed + 1 && stream.state == Stream::State::running)
+    return wait_until(lock, {stream.progress, stream.id, sequence}, nullptr, nullptr);
+  taken_back.swap(stream.items[sequence - completed - 1].task.run);
 }
 
 Picoseconds Engine::time(const Stream& stream) const {
@@ -215,35 +363,40 @@ Picoseconds Engine::time(const Stream& stream) const {
   return stream.time;
 }
 
+// --- loops in parallel
+
 void Engine::help(Job& job) {
   try {
-    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.count;) (*job.body)(i);
+    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.count;) job.body(i);
   } catch (...) {
     job.next.store(job.count);
     Lock lock(mutex_);
-    job.error = std::current_exception();
+    if (!job.error) job.error = std::current_exception();
   }
 }
 
 void Engine::parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
-  if (count <= 0) return;
-  if (count == 1 || threads_ == 1 || immediate_) {
+  if (count <= 1 || threads_ == 1 || immediate_) {
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  Job job{&body, count};
-  {
-    Lock lock(mutex_);
-    jobs_.push_back(&job);
-    // This thread takes part itself, so one fewer than all threads is woken.
-    for (int i = 0; i < std::min<int64_t>({sleeping_, threads_ - 1, count - 1}); ++i) work_available_.notify_one();
-  }
-  help(job);
+  Job job{body, count};
   Lock lock(mutex_);
-  jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), &job), jobs_.end());
-  ++waiting_;
-  progress_made_.wait(lock, [&] { return job.helpers == 0; });
-  --waiting_;
+  jobs_.push_back(&job);
+  ++news_;
+  // This thread takes part itself, so one fewer than all threads is wanted; one of them may be looking out.
+  const int64_t wanted = std::min<int64_t>({sleeping_, threads_ - 1 - (looking_out_ ? 1 : 0), count - 1});
+  lock.unlock();
+  for (int64_t i = 0; i < wanted; ++i) work_available_.notify_one();
+  help(job);
+  lock.lock();
+  std::erase(jobs_, &job);
+  if (job.helpers > 0) {
+    lock.unlock();
+    look_out([&] { return job.helpers == 0; });
+    lock.lock();
+    job.done.wait(lock, [&] { return job.helpers == 0; });
+  }
   if (job.error) std::rethrow_exception(job.error);
 }
 

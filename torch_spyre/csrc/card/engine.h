@@ -4,6 +4,8 @@
 // event edges alone, never from when the host's threads got round to the work.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -24,14 +26,15 @@ struct Task {
   std::function<void()> run;
   Picoseconds duration = 0;
   bool on_host = false;  // a host callback: runs in every mode, and behind a failed task too
+  bool* ran = nullptr;   // set when the task is carried out, and not when it is skipped behind a failed one
 };
 
 // One recording of an event.
 struct Record {
   Picoseconds time = 0;
   Stream* stream = nullptr;
-  std::vector<Stream*> waiters;
-  std::exception_ptr error;  // the stream had failed when it got here
+  uint64_t sequence = 0;         // its place in the stream
+  std::vector<Stream*> waiters;  // streams that go on when it is done
   std::atomic<bool> done{false};
 };
 
@@ -39,6 +42,7 @@ struct Event {
   std::shared_ptr<Record> record;  // null until recorded
 };
 
+// Everything below `progress` belongs to the engine and its lock.
 struct Stream {
   int card, id;
   bool high_priority;
@@ -47,12 +51,16 @@ struct Stream {
 
   struct Item {
     Task task;
-    std::shared_ptr<Record> record;  // to be marked done
+    std::shared_ptr<Record> record;   // to be marked done
     std::shared_ptr<Record> awaited;  // to be waited for
   };
   std::deque<Item> items;
-  enum class State { idle, ready, running, blocked } state = State::idle;
-  std::exception_ptr error;
+  // ready: queued for any thread; claimed: kept for the caller of submit(), who is about to wait.
+  enum class State { idle, ready, claimed, running, blocked } state = State::idle;
+
+  std::exception_ptr error;        // of the task that failed, until a wait raises it
+  uint64_t failed_sequence = 0;    // that task
+  uint64_t skipped_sequence = 0;   // work up to here was queued before the host learnt of a failure: not carried out
 };
 
 // Returns true when the host wants to stop waiting.
@@ -62,22 +70,26 @@ class Engine {
  public:
   // `immediate`: nothing is computed; tasks count as done when submitted (timing mode).
   Engine(int threads, bool immediate);
-  ~Engine();
+  ~Engine();  // after all submitted work is done
 
   enum class Wake { worker, caller_waits };
-  // Appends work to the stream; returns its sequence number. With caller_waits no worker is woken: the caller's
-  // wait carries the work out, which saves two thread switches.
+  // Appends work to the stream; returns its sequence number. With caller_waits no worker is woken: the caller must
+  // wait next, and that wait carries the work out, which saves two thread switches.
   uint64_t submit(Stream& stream, Task task, Wake wake = Wake::worker);
   void record(Stream& stream, Event& event);
   void wait_event(Stream& stream, const Event& event);
 
   bool finished(const Stream& stream) const;
   bool finished(const Event& event) const;
-  // Wait, helping with this stream's work. A failed task's error is raised here, once, and cleared.
+  // Wait, helping with the work that is waited for. The error of a task up to there is raised here, once, and
+  // cleared; what was queued behind it until now is skipped.
   void wait(Stream& stream, uint64_t sequence, const InterruptCheck& interrupted);
   void wait(Stream& stream, const InterruptCheck& interrupted);
   void wait(const Event& event, const InterruptCheck& interrupted);
-  void set_error(Stream& stream, std::exception_ptr error);
+  // Waits for the use of a block to be over; errors stay with the stream.
+  void settle(const Use& use, const InterruptCheck& interrupted);
+  // Takes back a task whose wait was interrupted, so that its memory can go: afterwards it is not, or no longer, run.
+  void withdraw(Stream& stream, uint64_t sequence);
 
   Picoseconds time(const Stream& stream) const;
 
@@ -88,22 +100,38 @@ class Engine {
 
  private:
   struct Job;
+  struct Waiter;
   using Lock = std::unique_lock<std::mutex>;
   void work();
-  uint64_t append(Lock& lock, Stream& stream, Stream::Item item, Wake wake);
+  void rest(Lock& lock);
+  Stream* take_ready();
+  bool take(Stream& stream);
   void make_ready(Stream& stream);
   void step(Lock& lock, Stream& stream);  // carries out the stream's first item
+  void carry_out(Lock& lock, Stream& stream, Task& task);
+  void finish(Stream& stream, Stream::Item& item);
+  void wake_waiters(const Stream& stream);
+
+  uint64_t append(Lock& lock, Stream& stream, Stream::Item& item, Wake wake);
+  int announce();
+  void announce_and_wake();
+  void wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted);
+  void raise_error(Lock& lock, Stream& stream, uint64_t sequence);
   void help(Job& job);
   template <typename Done>
-  void wait_until(Lock& lock, Stream* stream, const Done& done, const InterruptCheck& interrupted);
+  void look_out(const Done& done) const;
 
   const int threads_;
   const bool immediate_;
+  const std::chrono::microseconds patience_;  // how long an idle thread looks out before it sleeps
   mutable std::mutex mutex_;
-  std::condition_variable work_available_, progress_made_;
+  std::condition_variable work_available_;
   std::deque<Stream*> ready_[2];  // low, high
   std::vector<Job*> jobs_;
-  int sleeping_ = 0, waiting_ = 0;
+  std::vector<Waiter*> waiters_;
+  std::atomic<uint64_t> news_{0};  // counts up when there is work for the worker that looks out
+  bool looking_out_ = false;
+  int sleeping_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> workers_;
 };

@@ -17,6 +17,8 @@ std::string text(const Dims& dims) {
   return out.str();
 }
 
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -103,6 +105,7 @@ int64_t default_layout_bytes(const int64_t* size, size_t rank, DataFormat format
 
 Places places(const Layout& layout) {
   Places result;
+  if (layout.device_elements() == 0) return result;  // strides of an empty tensor mean nothing
   int64_t step = 1;
   for (size_t i = layout.device_size.size(); i-- > 0;) {
     const int64_t extent = layout.device_size[i], unit = layout.stride_map[i];
@@ -126,13 +129,26 @@ struct Lowering {
     int64_t count, rest, device, other;  // rest: host stride not yet placed
   };
   struct State {
+    size_t level;  // of the layout, the next to be placed
     std::vector<Item> items;
     int64_t rest, device, other;
   };
 
   const Places& places;
   const int side;
-  std::vector<Nest>& out;
+  std::vector<Nest> out{};
+  std::vector<State> todo{};  // a stack, not recursion: odd views of large tensors fall into many pieces
+
+  std::vector<Nest> run(State first) {
+    todo.push_back(std::move(first));
+    while (!todo.empty()) {
+      State state = std::move(todo.back());
+      todo.pop_back();
+      while (state.level < places.levels.size() && place(state)) ++state.level;
+      if (state.level == places.levels.size()) emit(state);
+    }
+    return std::move(out);
+  }
 
   [[noreturn]] static void no_place(const std::string& why) {
     throw InvalidLayout("an element of the tensor has no place in its layout: " + why);
@@ -143,6 +159,7 @@ struct Lowering {
     Nest nest;
     nest.offset[side] = state.device;
     nest.offset[1 - side] = state.other;
+    nest.loops.reserve(state.items.size());
     for (const Item& item : state.items) {
       if (item.count == 1) continue;
       if (item.rest != 0) no_place("host stride " + std::to_string(item.rest) + " lies between device coordinates");
@@ -154,75 +171,104 @@ struct Lowering {
     out.push_back(std::move(nest));
   }
 
-  // Splits loop `which` into [0, at) and [at, count).
-  void cut(size_t level, State state, size_t which, int64_t at) {
-    State tail = state;
-    Item& item = tail.items[which];
-    tail.rest += at * item.rest;
-    tail.device += at * item.device;
-    tail.other += at * item.other;
+  // Splits loop `which` into [0, at) and [at, count), to be placed in this order.
+  void cut(State& state, size_t which, int64_t at) {
+    State head = state;
+    head.items[which].count = at;
+    Item& item = state.items[which];
+    state.rest += at * item.rest;
+    state.device += at * item.device;
+    state.other += at * item.other;
     item.count -= at;
-    state.items[which].count = at;
-    place(level, std::move(state));
-    place(level, std::move(tail));
+    todo.push_back(std::move(state));
+    todo.push_back(std::move(head));
   }
 
-  void place(size_t index, State state) {
-    if (index == places.levels.size()) return emit(state);
-    const Level& level = places.levels[index];
+  // Whether the state could be placed on its level. If not, it was taken apart and its pieces are to be done.
+  bool place(State& state) {
+    const Level& level = places.levels[state.level];
     const int64_t unit = level.unit, begin = state.rest % unit;
-    int64_t reach = begin;
+    int64_t reach = begin, widest_reach = -1;
     size_t widest = 0;
-    int64_t widest_reach = -1;
     for (size_t i = 0; i < state.items.size(); ++i) {
       const Item& item = state.items[i];
       const int64_t own = (item.count - 1) * (item.rest % unit);
       reach += own;
       if (own > widest_reach) widest = i, widest_reach = own;
     }
-    if (reach < unit) {  // no coordinate carries into the next: affine at this level
-      int64_t top = state.rest / unit;
-      state.device += top * level.device_stride;
-      state.rest = begin;
-      for (Item& item : state.items) {
-        const int64_t step = item.rest / unit;
-        top += (item.count - 1) * step;
-        item.device += step * level.device_stride;
-        item.rest %= unit;
-      }
-      if (top >= level.extent)
-        no_place("coordinate " + std::to_string(top) + " of a device dimension of " + std::to_string(level.extent));
-      return place(index + 1, std::move(state));
+    if (reach < unit) {
+      place_affine(state, level);
+      return true;
     }
-    const Item item = state.items[widest];
+    take_apart(state, widest, unit, unit - begin, reach - begin - widest_reach);
+    return false;
+  }
+
+  // No coordinate carries into the next: every loop steps along this device dimension evenly.
+  static void place_affine(State& state, const Level& level) {
+    int64_t last = state.rest / level.unit;
+    state.device += last * level.device_stride;
+    state.rest %= level.unit;
+    for (Item& item : state.items) {
+      const int64_t step = item.rest / level.unit;
+      last += (item.count - 1) * step;
+      item.device += step * level.device_stride;
+      item.rest %= level.unit;
+    }
+    if (last >= level.extent)
+      no_place("coordinate " + std::to_string(last) + " of a device dimension of " + std::to_string(level.extent));
+  }
+
+  // Loop `which` carries: `room` is what is left of the current unit, `others` how far the other loops reach.
+  void take_apart(State& state, size_t which, int64_t unit, int64_t room, int64_t others) {
+    const Item item = state.items[which];
     const int64_t step = item.rest % unit, period = unit / std::gcd(step, unit);
+    const int64_t to_next_unit = ceil_div(room, step);
     if (item.count > period) {
-      if (item.count % period) return cut(index, std::move(state), widest, item.count / period * period);
-      // Steps of a whole period move whole units, so the outer half no longer takes part in a carry.
-      state.items[widest].count = period;
-      state.items.insert(state.items.begin() + widest,
+      // Starting at the head of a unit, so that whole periods carry nowhere if the step divides the unit.
+      if (unit - room >= step && to_next_unit < item.count) return cut(state, which, to_next_unit);
+      if (item.count % period) return cut(state, which, item.count / period * period);
+      // Steps of a whole period move whole units: the outer loop has no part in a carry any more.
+      state.items[which].count = period;
+      state.items.insert(state.items.begin() + static_cast<std::ptrdiff_t>(which),
                          Item{item.count / period, item.rest * period, item.device * period, item.other * period});
-      return place(index, std::move(state));
+      todo.push_back(std::move(state));
+      return;
     }
-    const int64_t room = unit - begin, others = reach - begin - widest_reach;
-    int64_t at = ceil_div(room - others, step);
-    if (at < 1 || at >= item.count) at = ceil_div(room, step);
+    int64_t at = ceil_div(room - others, step);  // up to here nothing carries
+    if (at < 1 || at >= item.count) at = to_next_unit;
     if (at < 1 || at >= item.count) at = item.count / 2;
-    cut(index, std::move(state), widest, at);
+    cut(state, which, at);
   }
 };
 
 }  // namespace
 
-std::vector<Nest> lower(const Places& places, int side, const Nest& nest) {
-  std::vector<Nest> out;
-  Lowering::State state{{}, nest.offset[side], 0, nest.offset[1 - side]};
+std::vector<Nest> lower(const Places& places, int side, const Nest& given) {
+  const Nest nest = simplified(given, side);
+  Lowering::State state{0, {}, nest.offset[side], 0, nest.offset[1 - side]};
   for (const Loop& loop : nest.loops) {
-    if (loop.count == 0) return out;
-    if (loop.count > 1) state.items.push_back({loop.count, loop.stride[side], 0, loop.stride[1 - side]});
+    if (loop.count == 0) return {};
+    state.items.push_back({loop.count, loop.stride[side], 0, loop.stride[1 - side]});
   }
-  Lowering{places, side, out}.place(0, std::move(state));
-  return out;
+  return Lowering{places, side}.run(std::move(state));
+}
+
+Nest simplified(const Nest& nest, int side) {
+  Nest result = nest;
+  std::erase_if(result.loops, [](const Loop& loop) { return loop.count == 1; });
+  sort_by_stride(result, side);
+  auto& loops = result.loops;
+  const auto joins = [](const Loop& outer, const Loop& inner) {
+    return outer.stride[0] == inner.count * inner.stride[0] && outer.stride[1] == inner.count * inner.stride[1];
+  };
+  for (size_t i = loops.size(); i-- > 1;) {
+    if (!joins(loops[i - 1], loops[i])) continue;
+    loops[i].count *= loops[i - 1].count;
+    loops[i - 1] = loops[i];
+    loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return result;
 }
 
 void sort_by_stride(Nest& nest, int side) {
@@ -238,10 +284,18 @@ void check_layout(const Layout& layout, const Dims& size, const Dims& strides) {
   if (layout.device_size.back() != stick)
     throw InvalidLayout("the last device dimension is one stick of " + std::to_string(stick) + " elements: " +
                         layout.str());
-  for (size_t i = 0; i < layout.device_size.size(); ++i)
+  __int128 elements = 1;
+  for (size_t i = 0; i < layout.device_size.size(); ++i) {
     if (layout.device_size[i] < 0 || layout.stride_map[i] < -1)
       throw InvalidLayout("sizes must not be negative and strides not below -1: " + layout.str());
+    elements *= std::max<int64_t>(layout.device_size[i], 1);
+    if (elements > kMostElements) throw InvalidLayout("larger than any card's memory: " + layout.str());
+  }
+  if (size.size() != strides.size())
+    throw InvalidLayout("host_size " + text(size) + " and host_strides " + text(strides) + " differ in rank");
   if (product(size) == 0) return;
+  if (!size.empty() && layout.device_elements() == 0)
+    throw InvalidLayout("no place for the elements of a tensor of size " + text(size) + ": " + layout.str());
   Nest nest;
   for (size_t i = 0; i < size.size(); ++i) nest.loops.push_back({size[i], {strides[i], 0}});
   try {

@@ -62,6 +62,10 @@ struct Nest {
   int64_t offset[2] = {0, 0};
 };
 
+// The same points with loops of count 1 dropped, sorted by decreasing stride of `side`, and joined where both sides go
+// on evenly from one loop to the next.
+Nest simplified(const Nest& nest, int side);
+
 // Rewrites one side of a nest from host offsets to device offsets, splitting loops until each is affine on the card.
 // Throws InvalidLayout when an element of the nest has no place in the layout.
 std::vector<Nest> lower(const Places& places, int side, const Nest& nest);

@@ -12,25 +12,6 @@ constexpr int64_t kBlock = 32;
 // A task for the pool should be worth a thread switch.
 constexpr int64_t kTaskBytes = 256 << 10;
 
-// Loops of count 1 dropped, neighbours joined where both sides allow, outermost first by the written side's stride.
-Nest simplified(const Nest& nest) {
-  Nest result = nest;
-  std::erase_if(result.loops, [](const Loop& loop) { return loop.count == 1; });
-  sort_by_stride(result, 0);
-  auto& loops = result.loops;
-  for (size_t i = 0; i + 1 < loops.size();) {
-    const Loop &outer = loops[i], &inner = loops[i + 1];
-    const bool joins = outer.stride[0] == inner.count * inner.stride[0] && outer.stride[1] == inner.count * inner.stride[1];
-    if (joins) {
-      loops[i + 1].count *= outer.count;
-      loops.erase(loops.begin() + i);
-      i = i ? i - 1 : 0;
-    } else {
-      ++i;
-    }
-  }
-  return result;
-}
 
 int64_t elements(const std::vector<Loop>& loops) {
   int64_t count = 1;
@@ -140,7 +121,7 @@ struct Copy {
 }  // namespace
 
 bool copy_nest(Engine& engine, const Nest& given, Side to, Side from, Convert convert) {
-  Nest nest = simplified(given);
+  Nest nest = simplified(given, 0);
   auto& loops = nest.loops;
   for (const Loop& loop : given.loops)
     if (loop.count == 0) return true;
@@ -187,7 +168,7 @@ void fill_nest(Engine& engine, const Nest& given, Side to, const void* element) 
     if (loop.count == 0) return;
   Nest nest = given;
   for (Loop& loop : nest.loops) loop.stride[1] = loop.stride[0];  // one side only: joins as side 0 does
-  nest = simplified(nest);
+  nest = simplified(nest, 0);
   Loop inner{1, {1, 0}};
   if (!nest.loops.empty()) {
     inner = nest.loops.back();
