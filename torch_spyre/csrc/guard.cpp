@@ -63,14 +63,15 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     waiting([&] { card(stream.device_index()).synchronize(static_cast<int>(stream.id())); });
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
+    resolve(index);
+    if (!spyre::Runtime::started()) return;  // nothing was ever queued
     waiting([&] { card(index).synchronize(); });
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     static_cast<c10::DeviceAllocator*>(device_allocator())->recordStream(data, stream);
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
-              const c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (!*event) *event = new spyre::Event;
     card(stream.device_index()).engine().record(stream_of(stream), *event_of(*event));
   }
