@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
@@ -137,7 +138,16 @@ int new_stream(c10::DeviceIndex index, bool high_priority) {
   return static_cast<int>((high_priority ? 33 : 1) + turn % 32);
 }
 
-spyre::Card& card(c10::DeviceIndex index) { return spyre::Runtime::get().card(resolve(index)); }
+spyre::Card& card(c10::DeviceIndex index) {
+  spyre::Card& found = spyre::Runtime::get().card(resolve(index));
+  // PyTorch skips waits on a device that it has not seen start, and work may be queued before the first tensor.
+  static std::atomic<bool> told{false};
+  if (!told.load(std::memory_order_relaxed)) [[unlikely]] {
+    torch::utils::device_lazy_init(kSpyre);
+    told = true;
+  }
+  return found;
+}
 
 void waiting(const std::function<void()>& body) {
   PyThreadState* released = PyGILState_Check() ? PyEval_SaveThread() : nullptr;

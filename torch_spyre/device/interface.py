@@ -21,7 +21,7 @@ class SpyreInterface(DeviceInterface):
     Event = streams.Event  # type: ignore[assignment]
     Stream = streams.Stream  # type: ignore[assignment]
 
-    class Worker:
+    class Worker(DeviceInterface.Worker):
         """Answers for compile workers, which are other processes."""
 
         @staticmethod
@@ -47,6 +47,18 @@ class SpyreInterface(DeviceInterface):
     get_device_properties = staticmethod(properties.get_device_properties)
 
     @staticmethod
+    def exchange_device(device: int) -> int:
+        return torch._C._accelerator_exchangeDevice(device)
+
+    @staticmethod
+    def maybe_exchange_device(device: int) -> int:
+        return torch._C._accelerator_maybeExchangeDevice(device)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        streams.set_stream(streams.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+    @staticmethod
     def get_raw_stream(device_idx: int) -> int:
         return streams.current_stream(device_idx).stream_id
 
@@ -57,6 +69,10 @@ class SpyreInterface(DeviceInterface):
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
         return True
+
+    @classmethod
+    def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
+        return dtype in torch.accelerator.get_device_capability()["supported_dtypes"]
 
     @staticmethod
     def memory_allocated(device: Any = None) -> int:
