@@ -118,6 +118,7 @@ FREED_USES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
 @pytest.mark.parametrize("use", FREED_USES)
 def test_freed_storage(use):
     x = torch.ones(4, device="spyre")

@@ -252,6 +252,13 @@ def test_ctrl_c_interrupts_a_wait(program, wait):
     assert program(INTERRUPTED.format(wait=WAITS[wait])) == "interrupted\n[1.0, 1.0]\n"
 
 
+def test_an_interrupted_copy_does_not_happen_later(program):
+    # Its host memory may be gone by then.
+    copy = "with stream: x.copy_(torch.ones(4))"
+    check = 'x = torch.zeros(4, device="spyre")\n' + INTERRUPTED.format(wait=copy) + "print(x.tolist())"
+    assert program("import torch\n" + check) == "interrupted\n[1.0, 1.0]\n[0.0, 0.0, 0.0, 0.0]\n"
+
+
 def test_ctrl_c_reaches_a_callback_that_the_wait_carries_out(program):
     # With the pool busy elsewhere the waiting thread runs the callback itself.
     printed = program(
