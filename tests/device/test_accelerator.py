@@ -78,6 +78,8 @@ def test_capability_is_the_dtypes_that_can_be_made():
         torch.uint8,
         torch.bool,
     }
+    with pytest.raises(RuntimeError, match="invalid device index 7"):
+        torch.accelerator.get_device_capability("spyre:7")
     for dtype in supported:
         assert torch.empty(1, dtype=dtype, device="spyre").dtype == dtype
 

@@ -102,6 +102,11 @@ def test_generator_has_no_offset():
         torch.Generator("spyre").get_offset()
 
 
+def test_generator_of_the_card_for_a_tensor_elsewhere():
+    with pytest.raises(RuntimeError, match="a spyre generator cannot draw for a tensor on cpu"):
+        torch.rand(3, generator=torch.Generator("spyre"))
+
+
 def test_generator_of_a_card_that_is_not_there():
     for make in (lambda: torch.Generator("spyre:6"), lambda: torch.spyre.get_rng_state("spyre:6")):
         with pytest.raises(RuntimeError, match="invalid device index 6"):

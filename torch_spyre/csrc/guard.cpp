@@ -29,7 +29,8 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     if (device.index() >= 0 && device.index() < device_count()) set_device(device.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    resolve(device);
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits = 0;
     for (int i = 0; i < static_cast<int>(c10::NUMBER_OF_DEVICE_CAPABILITIES) && i < 64; ++i)

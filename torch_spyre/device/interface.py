@@ -17,9 +17,9 @@ __all__ = ["SpyreDeviceProperties", "SpyreInterface"]
 class SpyreInterface(DeviceInterface):
     """Answers of ``torch.spyre`` in the shape that Dynamo and Inductor expect."""
 
-    device = torch.spyre.device  # type: ignore[attr-defined,assignment]
-    Event = streams.Event  # type: ignore[assignment]
-    Stream = streams.Stream  # type: ignore[assignment]
+    device = torch.spyre.device  # type: ignore[attr-defined]
+    Event = streams.Event
+    Stream = streams.Stream
 
     class Worker(DeviceInterface.Worker):
         """Answers for compile workers, which are other processes."""
@@ -40,9 +40,9 @@ class SpyreInterface(DeviceInterface):
     set_device = staticmethod(torch.spyre.set_device)  # type: ignore[attr-defined]
     device_count = staticmethod(torch.spyre.device_count)  # type: ignore[attr-defined]
     is_available = staticmethod(torch.spyre.is_available)  # type: ignore[attr-defined]
-    stream = staticmethod(streams.stream)  # type: ignore[assignment]
-    current_stream = staticmethod(streams.current_stream)  # type: ignore[assignment]
-    set_stream = staticmethod(streams.set_stream)  # type: ignore[assignment]
+    stream = staticmethod(streams.stream)
+    current_stream = staticmethod(streams.current_stream)
+    set_stream = staticmethod(streams.set_stream)
     synchronize = staticmethod(streams.synchronize)
     get_device_properties = staticmethod(properties.get_device_properties)
 
