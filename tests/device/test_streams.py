@@ -297,3 +297,20 @@ def test_an_error_that_nobody_waited_for_is_told_at_exit(python):
     """)
     assert result.returncode == 0
     assert result.stderr == "work on spyre:0 failed after the last wait for it: division by zero\n"
+
+
+def test_callback_errors_in_timing_mode(program):
+    printed = program(
+        """
+        import torch
+        stream = torch.spyre.Stream()
+        stream.add_callback(lambda: 1 / 0)
+        try:
+            stream.synchronize()
+        except ZeroDivisionError:
+            stream.synchronize()
+            print("raised once")
+        """,
+        SPYRE_CARD="timing",
+    )
+    assert printed == "raised once\n"

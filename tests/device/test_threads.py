@@ -135,3 +135,32 @@ def test_layouts_are_built_once_for_all_threads():
         x = torch.ones(33, 65, dtype=torch.float16, device="spyre")
         layouts = in_threads(4, lambda _, x=x: x.device_tensor_layout())
         assert len(set(layouts)) == 1
+
+
+def test_kernels_behind_an_error_let_go_of_python_without_a_deadlock(program):
+    # A worker drops the skipped kernel's Python function while another thread queues work under the GIL.
+    printed = program("""
+        import threading, torch, torch_spyre
+        stream, stop = torch.spyre.Stream(), threading.Event()
+        def record():
+            event = torch.Event("spyre")
+            while not stop.is_set():
+                event.record(stream)
+        thread = threading.Thread(target=record)
+        thread.start()
+        for i in range(200):
+            step = {"type": "HostCompute", "function": lambda buffers: None}
+            plan = torch_spyre._C.prepare_kernel({"name": "k", "arguments": [], "steps": [step]})
+            stream.add_callback(lambda: 1 / 0)
+            with stream:
+                torch_spyre._C.launch_jobplan(plan, [])
+            del plan
+            try:
+                stream.synchronize()
+            except ZeroDivisionError:
+                pass
+        stop.set()
+        thread.join()
+        print("done")
+    """)
+    assert printed == "done\n"
