@@ -1,6 +1,7 @@
 // Device and pinned host memory as PyTorch's allocators.
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <torch/library.h>
 
 #include <array>
 #include <utility>
@@ -53,10 +54,10 @@ struct SpyreAllocator final : c10::DeviceAllocator {
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (!data.get()) return;
     spyre::Card& on = card(stream.device_index());
+    const int id = on.stream(static_cast<int>(stream.id())).id;  // raises for a stream that does not exist
     for (int i = 0; i < device_count(); ++i) {
       spyre::Memory& memory = card(static_cast<c10::DeviceIndex>(i)).memory();
-      if (spyre::Block* block = memory.find(data.get()))
-        memory.record_stream(block, on.progress(), static_cast<int>(stream.id()));
+      if (spyre::Block* block = memory.find(data.get())) memory.record_stream(block, on.progress(), id);
     }
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -72,6 +73,8 @@ struct SpyreAllocator final : c10::DeviceAllocator {
     fill_stat(to.inactive_split_bytes, from.inactive_split_bytes);
     to.num_alloc_retries = from.retries;
     to.num_ooms = from.out_of_memory;
+    to.num_device_alloc = from.segment.allocated;
+    to.num_device_free = from.segment.freed;
     return to;
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override { card(device).memory().reset_accumulated(); }
@@ -96,7 +99,8 @@ struct PinnedAllocator final : at::HostAllocator {
     if (!is_pinned(pointer)) return false;
     spyre::Memory& memory = spyre::Runtime::get().pinned();
     spyre::Block* block = memory.find(pointer);
-    if (block) memory.record_stream(block, card(stream.device_index()).progress(), static_cast<int>(stream.id()));
+    spyre::Card& on = card(stream.device_index());
+    if (block) memory.record_stream(block, on.progress(), on.stream(static_cast<int>(stream.id())).id);
     return block != nullptr;
   }
   void empty_cache() override {
@@ -126,15 +130,13 @@ PinnedAllocator the_pinned_allocator;
 }  // namespace
 
 c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes) {
+  device = resolve(device);
   const c10::Device where(kSpyre, device);
   if (bytes == 0) return {nullptr, nullptr, kRelease[device], where};
   spyre::Card& on = card(device);
-  try {
-    spyre::Block* block = on.allocate(bytes);
-    return {on.memory().device_pointer(block), block, kRelease[device], where};
-  } catch (const spyre::OutOfMemory& error) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
-  }
+  spyre::Block* block = nullptr;
+  waiting([&] { block = on.allocate(bytes); });  // for memory that queued work still uses, if no other is left
+  return {on.memory().device_pointer(block), block, kRelease[device], where};
 }
 
 spyre::Held block_of(const c10::DataPtr& data, bool& own) {
@@ -182,7 +184,9 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c
                       static_cast<int64_t>(c10::elementSize(base->dtype));
     return storage;
   }
-  if (!data.get() && bytes > 0) data = allocate(data.device().has_index() && data.device().type() == kSpyre ? data.device().index() : current_device(), bytes);
+  if (!data.get() && bytes > 0)
+    data = allocate(
+        data.device().has_index() && data.device().type() == kSpyre ? data.device().index() : current_device(), bytes);
   auto storage = c10::make_intrusive<SpyreStorageImpl>(bytes, std::move(data), &the_allocator, resizable);
   storage->untyped = true;
   storage->size = {static_cast<int64_t>(bytes)};
@@ -191,6 +195,17 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c
   storage->find_block();
   return storage;
 }
+
+}  // namespace
+
+namespace {
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == kSpyre, "record_stream: ", stream, " is not a stream of a spyre card");
+  the_allocator.recordStream(self.storage().data_ptr(), stream);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("record_stream", record_stream); }
 
 }  // namespace
 

@@ -20,7 +20,9 @@ std::string dtype_name(at::ScalarType dtype);
 
 // Device and stream of the calling thread.
 c10::DeviceIndex current_device();
-void set_device(c10::DeviceIndex index);  // raises for an index that is not there
+void set_device(c10::DeviceIndex index);
+// The card that an index means: a negative one means the current card. Raises for one that is not there.
+c10::DeviceIndex resolve(c10::DeviceIndex index);
 c10::DeviceIndex resolve(std::optional<c10::Device> device);
 int current_stream(c10::DeviceIndex index);
 int exchange_stream(c10::DeviceIndex index, int stream);
@@ -29,7 +31,8 @@ int device_count() noexcept;
 
 spyre::Card& card(c10::DeviceIndex index);
 
-// Runs something that may wait for the card: without the GIL, Ctrl-C becomes KeyboardInterrupt.
+// Runs something that may wait for the card: without the GIL, and Ctrl-C becomes KeyboardInterrupt. The card's errors
+// become PyTorch's (ValueError, OutOfMemoryError); what a host callback raised is raised as it was.
 void waiting(const std::function<void()>& body);
 // Lets waits notice Ctrl-C.
 void install_interrupt_check();

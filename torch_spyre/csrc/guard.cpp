@@ -29,7 +29,8 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     if (device.index() >= 0 && device.index() < device_count()) set_device(device.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    resolve(device);
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits = 0;
     for (int i = 0; i < static_cast<int>(c10::NUMBER_OF_DEVICE_CAPABILITIES) && i < 64; ++i)
@@ -63,14 +64,15 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     waiting([&] { card(stream.device_index()).synchronize(static_cast<int>(stream.id())); });
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
+    resolve(index);
+    if (!spyre::Runtime::started()) return;  // nothing was ever queued
     waiting([&] { card(index).synchronize(); });
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     static_cast<c10::DeviceAllocator*>(device_allocator())->recordStream(data, stream);
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
-              const c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (!*event) *event = new spyre::Event;
     card(stream.device_index()).engine().record(stream_of(stream), *event_of(*event));
   }

@@ -14,22 +14,35 @@ SpyreGeneratorImpl::SpyreGeneratorImpl(c10::DeviceIndex device, at::Generator ho
     : c10::GeneratorImpl(c10::Device(kSpyre, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       host_(std::move(host)) {}
 
-void SpyreGeneratorImpl::set_current_seed(uint64_t seed) { host_.set_current_seed(seed); }
+// Ops that draw lock the host's generator, so everything that touches its state does.
+void SpyreGeneratorImpl::set_current_seed(uint64_t seed) {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
+  host_.set_current_seed(seed);
+}
 void SpyreGeneratorImpl::set_offset(uint64_t) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "a spyre generator has a state, not an offset: use get_state and set_state");
 }
 uint64_t SpyreGeneratorImpl::get_offset() const {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "a spyre generator has a state, not an offset: use get_state and set_state");
 }
-uint64_t SpyreGeneratorImpl::current_seed() const { return host_.current_seed(); }
-uint64_t SpyreGeneratorImpl::seed() { return host_.seed(); }
+uint64_t SpyreGeneratorImpl::current_seed() const {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
+  return host_.current_seed();
+}
+uint64_t SpyreGeneratorImpl::seed() {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
+  return host_.seed();
+}
 void SpyreGeneratorImpl::set_state(const c10::TensorImpl& state) {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
   host_.unsafeGetGeneratorImpl()->set_state(state);
 }
 c10::intrusive_ptr<c10::TensorImpl> SpyreGeneratorImpl::get_state() const {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
   return host_.unsafeGetGeneratorImpl()->get_state();
 }
 SpyreGeneratorImpl* SpyreGeneratorImpl::clone_impl() const {
+  std::lock_guard lock(host_.unsafeGetGeneratorImpl()->mutex_);
   return new SpyreGeneratorImpl(device_.index(), host_.clone());
 }
 
@@ -40,10 +53,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
       all.push_back(at::make_generator<SpyreGeneratorImpl>(static_cast<c10::DeviceIndex>(i)));
     return all;
   }();
-  const int index = device < 0 ? current_device() : device;
-  TORCH_CHECK(index < static_cast<int>(generators.size()), "invalid device index ", index, " for a generator: there are ",
-              generators.size(), " spyre cards");
-  return generators[index];
+  return generators[resolve(device)];
 }
 
 at::Generator host_generator(const std::optional<at::Generator>& given, c10::DeviceIndex device) {
@@ -79,7 +89,7 @@ struct SpyreHooks final : at::PrivateUse1HooksInterface {
 
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return default_generator(device); }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<SpyreGeneratorImpl>(device < 0 ? current_device() : device);
+    return at::make_generator<SpyreGeneratorImpl>(resolve(device));
   }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {

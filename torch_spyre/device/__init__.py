@@ -124,16 +124,23 @@ def current_device() -> int:
     return _C.current_device()
 
 
-def _index_of(device: torch.device | str | int | None, optional: bool = True) -> int:
-    """The card index that a device argument means; none means the current card."""
+def _index_of(device: torch.device | str | int | None) -> int:
+    """The card that a device argument means; none means the current card. Raises for one that is not there."""
     if device is None:
         return current_device()
     if isinstance(device, int):
-        return device
-    device = torch.device(device)
-    if device.type != DEVICE_NAME:
-        raise ValueError(f"expected a {DEVICE_NAME} device, got {device}")
-    return current_device() if device.index is None else device.index
+        index = device
+    else:
+        device = torch.device(device)
+        if device.type != DEVICE_NAME:
+            raise ValueError(f"expected a {DEVICE_NAME} device, got {device}")
+        index = current_device() if device.index is None else device.index
+    if not 0 <= index < device_count():
+        raise RuntimeError(
+            f"invalid device index {index}: this process sees {device_count()} {DEVICE_NAME} card(s); "
+            "AIU_WORLD_SIZE and SPYRE_DEVICES set which"
+        )
+    return index
 
 
 def set_device(device: torch.device | str | int) -> None:
@@ -150,8 +157,7 @@ class device:  # noqa: N801 - the name that torch.cuda and torch.load expect
 
     def __enter__(self) -> device:
         self.prev_idx = current_device()
-        if self.idx >= 0:
-            _C.set_device(self.idx)
+        _C.set_device(self.idx)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -162,7 +168,7 @@ class device_of(device):  # noqa: N801
     """Context manager: the card of a tensor inside; nothing for tensors elsewhere."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        super().__init__(tensor.device.index if tensor.device.type == DEVICE_NAME else -1)
+        super().__init__(tensor.device if tensor.device.type == DEVICE_NAME else None)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

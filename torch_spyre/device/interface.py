@@ -17,11 +17,11 @@ __all__ = ["SpyreDeviceProperties", "SpyreInterface"]
 class SpyreInterface(DeviceInterface):
     """Answers of ``torch.spyre`` in the shape that Dynamo and Inductor expect."""
 
-    device = torch.spyre.device  # type: ignore[attr-defined,assignment]
-    Event = streams.Event  # type: ignore[assignment]
-    Stream = streams.Stream  # type: ignore[assignment]
+    device = torch.spyre.device  # type: ignore[attr-defined]
+    Event = streams.Event
+    Stream = streams.Stream
 
-    class Worker:
+    class Worker(DeviceInterface.Worker):
         """Answers for compile workers, which are other processes."""
 
         @staticmethod
@@ -40,11 +40,23 @@ class SpyreInterface(DeviceInterface):
     set_device = staticmethod(torch.spyre.set_device)  # type: ignore[attr-defined]
     device_count = staticmethod(torch.spyre.device_count)  # type: ignore[attr-defined]
     is_available = staticmethod(torch.spyre.is_available)  # type: ignore[attr-defined]
-    stream = staticmethod(streams.stream)  # type: ignore[assignment]
-    current_stream = staticmethod(streams.current_stream)  # type: ignore[assignment]
-    set_stream = staticmethod(streams.set_stream)  # type: ignore[assignment]
+    stream = staticmethod(streams.stream)
+    current_stream = staticmethod(streams.current_stream)
+    set_stream = staticmethod(streams.set_stream)
     synchronize = staticmethod(streams.synchronize)
     get_device_properties = staticmethod(properties.get_device_properties)
+
+    @staticmethod
+    def exchange_device(device: int) -> int:
+        return torch._C._accelerator_exchangeDevice(device)
+
+    @staticmethod
+    def maybe_exchange_device(device: int) -> int:
+        return torch._C._accelerator_maybeExchangeDevice(device)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        streams.set_stream(streams.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
@@ -57,6 +69,10 @@ class SpyreInterface(DeviceInterface):
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
         return True
+
+    @classmethod
+    def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
+        return dtype in torch.accelerator.get_device_capability()["supported_dtypes"]
 
     @staticmethod
     def memory_allocated(device: Any = None) -> int:

@@ -50,4 +50,7 @@ def get_device_properties(device: Any = None) -> SpyreDeviceProperties:
 
 def get_device_name(device: Any = None) -> str:
     """Name of a card."""
+    from . import _index_of
+
+    _index_of(device)
     return "Spyre software card"

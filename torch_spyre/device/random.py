@@ -40,8 +40,8 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every card's generator."""
-    for generator in _generators():
+    """Seed every card's generator; ``torch.manual_seed`` calls this, so without cards it does nothing."""
+    for generator in _generators() if torch.spyre.is_available() else ():  # type: ignore[attr-defined]
         generator.manual_seed(int(seed))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,7 +14,7 @@ from .. import _C
 from ..constants import DEVICE_NAME
 
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
-_FIRST_HIGH_PRIORITY = 33
+_FIRST_HIGH_PRIORITY, _LAST = 33, 64
 
 
 def _index(device: Any) -> int:
@@ -30,8 +32,9 @@ class Stream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0, **given: Any) -> Stream:
         if given:
+            _check_id(given.get("stream_id", 0))
             return super().__new__(cls, **given)
-        return super().__new__(cls, torch.device(DEVICE_NAME, _checked(_index(device))), priority=priority)
+        return super().__new__(cls, torch.device(DEVICE_NAME, _index(device)), priority=priority)
 
     def device(self) -> torch.device:  # type: ignore[override]
         """The card; a method here, as torch-spyre users know it."""
@@ -54,17 +57,24 @@ class Stream(torch.Stream):
         return f"<torch.spyre.Stream device={self.device()} id={self.stream_id} priority={self.priority}>"
 
 
-class Event(torch.Event):
-    """A mark in a stream. ``elapsed_time`` between two is modelled milliseconds, the same on every run."""
+class _OfThisDevice(type):
+    def __instancecheck__(cls, event: Any) -> bool:
+        return isinstance(event, torch.Event) and event.device.type == DEVICE_NAME
+
+
+class Event(torch.Event, metaclass=_OfThisDevice):
+    """A mark in a stream. ``elapsed_time`` between two is modelled milliseconds, the same on every run.
+
+    Makes a plain :class:`torch.Event` of this device, because ``torch.Event.elapsed_time`` takes no subclass.
+    """
 
     def __new__(cls, device: Any = None, enable_timing: bool = False, **given: Any) -> Event:
-        return super().__new__(cls, torch.device(DEVICE_NAME, _index(device)), enable_timing=enable_timing, **given)
+        return torch.Event(torch.device(DEVICE_NAME, _index(device)), enable_timing=enable_timing, **given)  # type: ignore[return-value]
 
 
-def _checked(index: int) -> int:
-    if not 0 <= index < _C.device_count():
-        raise RuntimeError(f"invalid device index {index}: this process sees {_C.device_count()} spyre card(s)")
-    return index
+def _check_id(stream_id: int) -> None:
+    if not 0 <= stream_id <= _LAST:
+        raise RuntimeError(f"stream {stream_id} does not exist: a card has streams 0 to {_LAST}")
 
 
 def _make(index: int, stream_id: int) -> Stream:
@@ -73,13 +83,13 @@ def _make(index: int, stream_id: int) -> Stream:
 
 def current_stream(device: Any = None) -> Stream:
     """This thread's current stream of a card."""
-    found = torch.accelerator.current_stream(torch.device(DEVICE_NAME, _checked(_index(device))))
+    found = torch.accelerator.current_stream(torch.device(DEVICE_NAME, _index(device)))
     return _make(found.device_index, found.stream_id)
 
 
 def default_stream(device: Any = None) -> Stream:
     """Stream 0 of a card."""
-    return _make(_checked(_index(device)), 0)
+    return _make(_index(device), 0)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
@@ -95,4 +105,16 @@ def stream(stream: torch.Stream | None) -> AbstractContextManager[Any]:
 
 def synchronize(device: Any = None) -> None:
     """Wait until all streams of a card are done; raises what went wrong on them."""
-    torch.accelerator.synchronize(torch.device(DEVICE_NAME, _checked(_index(device))))
+    torch.accelerator.synchronize(torch.device(DEVICE_NAME, _index(device)))
+
+
+@atexit.register
+def _finish() -> None:
+    """Let queued work end while there is an interpreter: host callbacks need it, and errors want to be seen."""
+    if not _C.runtime_started() or _C.in_bad_fork():
+        return
+    for index in range(_C.device_count()):
+        try:
+            synchronize(index)
+        except Exception as error:
+            print(f"work on {DEVICE_NAME}:{index} failed after the last wait for it: {error}", file=sys.stderr)
