@@ -1,8 +1,9 @@
 #include "storage.h"
 
-#include <ATen/EmptyTensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -42,9 +43,7 @@ int64_t host_elements(c10::IntArrayRef size, c10::IntArrayRef strides) {
   return last + 1;
 }
 
-spyre::Layout byte_layout(int64_t bytes) {
-  return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8);
-}
+spyre::Layout byte_layout(int64_t bytes) { return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8); }
 
 }  // namespace
 
@@ -60,6 +59,17 @@ const spyre::Layout& SpyreStorageImpl::layout() const {
   if (layout_.compare_exchange_strong(known, made)) return *made;
   delete made;  // another thread was first
   return *known;
+}
+
+bool SpyreStorageImpl::has_default_layout() const {
+  const spyre::Layout* known = layout_.load(std::memory_order_acquire);
+  return !known || *known == spyre::default_layout(size, strides, known->format);
+}
+
+int64_t SpyreStorageImpl::elements() const {
+  const int64_t whole = host_elements(size, strides) - origin;
+  // A window on another storage's memory reaches less than all of it.
+  return untyped || resizable() ? whole : std::min(whole, static_cast<int64_t>(nbytes() / c10::elementSize(dtype)));
 }
 
 void SpyreStorageImpl::set_layout(spyre::Layout layout) {
@@ -89,7 +99,10 @@ void SpyreStorageImpl::adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&&
 
 SpyreStorageImpl& storage_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == kSpyre, "expected a spyre tensor, got one on ", tensor.device());
-  return *static_cast<SpyreStorageImpl*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  // A fake tensor says it is on the card; its storage says the truth.
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  TORCH_CHECK(storage && storage.device_type() == kSpyre, "expected a tensor with memory on the card, got a fake one");
+  return *static_cast<SpyreStorageImpl*>(storage.unsafeGetStorageImpl());
 }
 
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype) {
@@ -158,8 +171,8 @@ c10::intrusive_ptr<SpyreStorageImpl> alias_storage(const at::Tensor& base, c10::
               "the layout needs ", layout.device_bytes(), " bytes, the storage it should share has ",
               owner.held().block->bytes);
   auto* reference = new c10::Storage(base.storage());
-  c10::DataPtr data(owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); },
-                    base.device());
+  c10::DataPtr data(
+      owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); }, base.device());
   auto storage = c10::make_intrusive<SpyreStorageImpl>(storage_bytes(layout.device_bytes(), size, strides, dtype),
                                                        std::move(data), nullptr, false);
   storage->dtype = dtype;
@@ -176,19 +189,76 @@ spyre::DeviceView whole_view(SpyreStorageImpl& storage) {
 
 spyre::DeviceView device_view(const at::Tensor& tensor) {
   SpyreStorageImpl& storage = storage_of(tensor);
-  TORCH_CHECK(storage.held().block || tensor.numel() == 0, "this spyre tensor's storage was freed (resized to 0 bytes)");
-  return {storage.held(), &storage.layout(), storage.type(), tensor.sizes().vec(), tensor.strides().vec(),
-          tensor.storage_offset() + storage.origin};
+  TORCH_CHECK(storage.held().block || tensor.numel() == 0,
+              "this spyre tensor's storage was freed (resized to 0 bytes)");
+  TORCH_CHECK(!byte_window(tensor), "the bytes of a storage that holds ", dtype_name(storage.dtype),
+              " exist only on the host: the card keeps another number format");
+  return {storage.held(),       &storage.layout(),      storage.type(),
+          tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset() + storage.origin};
+}
+
+bool byte_window(const at::Tensor& tensor) {
+  const SpyreStorageImpl& storage = storage_of(tensor);
+  if (tensor.scalar_type() != at::kByte || storage.untyped) return false;
+  // uint8 is wider on the card: only a byte window reaches past the elements.
+  return storage.dtype != at::kByte || tensor.numel() > storage.elements();
+}
+
+namespace {
+
+struct Image {
+  spyre::DeviceView device;
+  spyre::HostView host;
+};
+
+Image image_of(SpyreStorageImpl& storage, const at::Tensor& bytes) {
+  Image image{whole_view(storage), {bytes.data_ptr(), storage.type(), storage.size, storage.strides, {}}};
+  if (storage.origin != 0 || storage.elements() < host_elements(storage.size, storage.strides)) {
+    image.device.offset = storage.origin;
+    image.device.size = image.host.size = {storage.elements()};
+    image.device.strides = image.host.strides = {1};
+  }
+  return image;
+}
+
+}  // namespace
+
+at::Tensor read_bytes(SpyreStorageImpl& storage) {
+  const auto device = storage.device().index();
+  at::Tensor bytes = at::zeros({static_cast<int64_t>(storage.nbytes())}, at::kByte);
+  if (!storage.held().block || card(device).mode() == spyre::Mode::timing) return bytes;
+  const Image image = image_of(storage, bytes);
+  waiting([&] { card(device).to_host(image.host, image.device, current_stream(device), spyre::Card::Wait::yes); });
+  return bytes;
+}
+
+void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes) {
+  if (!storage.held().block) return;
+  const auto device = storage.device().index();
+  const Image image = image_of(storage, bytes);
+  waiting([&] { card(device).to_card(image.device, image.host, current_stream(device), spyre::Card::Wait::yes); });
+}
+
+void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides) {
+  const int64_t reach = host_elements(size, strides);
+  TORCH_CHECK(reach == 0 || offset + reach <= storage.elements(), "sizes ", size, ", strides ", strides, ", offset ",
+              offset, " reach element ", offset + reach - 1, " of a storage of ", storage.elements(), " elements");
 }
 
 void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides) {
   const auto device = storage.device().index();
   auto fresh = make_storage(size, strides, storage.dtype, device);
-  const int64_t kept = std::min(host_elements(storage.size, storage.strides), host_elements(size, strides));
+  const int64_t kept = std::min(storage.elements(), fresh->elements());
   if (kept > 0 && storage.held().block) {
     spyre::DeviceView from = whole_view(storage), to = whole_view(*fresh);
-    from.size = to.size = {kept};
-    from.strides = to.strides = {1};
+    if (dense(storage.size, storage.strides)) {
+      from.size = to.size = {kept};
+      from.strides = to.strides = {1};
+    } else {  // gaps have no place in an explicit layout
+      TORCH_CHECK(kept == storage.elements(), "a storage with gaps between its elements cannot be made smaller");
+      to.size = from.size;
+      to.strides = from.strides;
+    }
     spyre::Card& on = card(device);
     on.on_card(to, from, current_stream(device));
   }
