@@ -107,6 +107,7 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                         c10::IntArrayRef strides) {
   TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  source = spyre_storage(source);
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
   const spyre::Dims own = spyre::contiguous_strides(size.vec());
   if (strides.size() != size.size()) strides = own;
@@ -129,6 +130,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
 // that its elements have on the host.
 at::Tensor& set_bytes(at::Tensor& self, at::Storage source) {
   TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  source = spyre_storage(source);
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
   if (self.scalar_type() != at::kByte) {
     const int64_t count = storage.untyped || storage.dtype != self.scalar_type()

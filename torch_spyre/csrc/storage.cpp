@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <typeinfo>
 
 namespace torch_spyre {
 
@@ -79,9 +80,12 @@ void SpyreStorageImpl::set_layout(spyre::Layout layout) {
 void SpyreStorageImpl::find_block() {
   bool own = false;
   held_ = block_of(data_ptr(), own);
-  if (own && held_.block) {
+  if (!held_.block) return;
+  if (own) {
     held_.block->owner = this;
     held_.block->describe = describe;
+  } else if (const auto* base = static_cast<const SpyreStorageImpl*>(held_.block->owner)) {
+    untyped = base->untyped;  // a window shows what its base holds
   }
 }
 
@@ -97,12 +101,40 @@ void SpyreStorageImpl::adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&&
   find_block();
 }
 
+namespace {
+
+bool is_ours(const c10::StorageImpl& storage) { return typeid(storage) == typeid(SpyreStorageImpl); }
+
+}  // namespace
+
+c10::Storage spyre_storage(const c10::Storage& storage) {
+  if (is_ours(*storage.unsafeGetStorageImpl())) return storage;
+  auto* reference = new c10::Storage(storage);
+  c10::DataPtr data(
+      storage.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); }, storage.device());
+  auto window = c10::make_intrusive<SpyreStorageImpl>(storage.nbytes(), std::move(data), nullptr, false);
+  window->find_block();
+  if (!window->held().block) return c10::Storage(std::move(window));  // no bytes, no base
+  const auto* base = static_cast<const SpyreStorageImpl*>(window->held().block->owner);
+  TORCH_CHECK(base, "this spyre memory does not say which tensor it holds");
+  window->dtype = base->dtype;
+  window->size = base->size;
+  window->strides = base->strides;
+  window->set_layout(base->layout());
+  window->origin = (static_cast<const char*>(window->data()) - static_cast<const char*>(base->data())) /
+                   static_cast<int64_t>(c10::elementSize(base->dtype));
+  return c10::Storage(std::move(window));
+}
+
 SpyreStorageImpl& storage_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == kSpyre, "expected a spyre tensor, got one on ", tensor.device());
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // A fake tensor says it is on the card; its storage says the truth.
-  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  TORCH_CHECK(storage && storage.device_type() == kSpyre, "expected a tensor with memory on the card, got a fake one");
-  return *static_cast<SpyreStorageImpl*>(storage.unsafeGetStorageImpl());
+  TORCH_CHECK(impl->unsafe_storage() && impl->unsafe_storage().device_type() == kSpyre,
+              "expected a tensor with memory on the card, got a fake one");
+  if (!is_ours(*impl->unsafe_storage().unsafeGetStorageImpl()))
+    impl->set_storage_keep_dtype(spyre_storage(impl->unsafe_storage()));
+  return *static_cast<SpyreStorageImpl*>(impl->unsafe_storage().unsafeGetStorageImpl());
 }
 
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype) {
@@ -193,6 +225,8 @@ spyre::DeviceView device_view(const at::Tensor& tensor) {
               "this spyre tensor's storage was freed (resized to 0 bytes)");
   TORCH_CHECK(!byte_window(tensor), "the bytes of a storage that holds ", dtype_name(storage.dtype),
               " exist only on the host: the card keeps another number format");
+  TORCH_CHECK(tensor.scalar_type() == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
+              " cannot read a storage that holds ", dtype_name(storage.dtype), " in the card's number format");
   return {storage.held(),       &storage.layout(),      storage.type(),
           tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset() + storage.origin};
 }

@@ -40,6 +40,8 @@ class SpyreStorageImpl final : public c10::StorageImpl {
 };
 
 SpyreStorageImpl& storage_of(const at::Tensor& tensor);
+// The storage itself, or for one that torch made around an address of ours (from_blob, DLPack) a window on its memory.
+c10::Storage spyre_storage(const c10::Storage& storage);
 // Sizes as the card's memory needs them: max(device bytes, host bytes).
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype);
 
