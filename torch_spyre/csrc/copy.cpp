@@ -50,6 +50,10 @@ void check_range(const at::Tensor& from) {
                     " does not fit the card, which keeps int64 in 32 bits. Nothing was copied.");
 }
 
+at::Tensor broadcast(const at::Tensor& from, const at::Tensor& to) {
+  return from.sizes() == to.sizes() ? from : from.expand(to.sizes());
+}
+
 // The part of a storage's host bytes that a byte window shows.
 at::Tensor same_part(const at::Tensor& bytes, const at::Tensor& window) {
   return bytes.as_strided(window.sizes(), window.strides(), window.storage_offset());
@@ -67,7 +71,7 @@ void change_bytes(const at::Tensor& window, const Change& change) {
 
 void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
   const at::Tensor values = given.to(to.scalar_type()).resolve_conj().resolve_neg();
-  const at::Tensor from = values.expand(to.sizes());
+  const at::Tensor from = broadcast(values, to);
   const auto device = to.device().index();
   const int stream = current_stream(device);
   log_copy(to, from, stream);
@@ -90,7 +94,7 @@ void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
 }
 
 void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
-  const at::Tensor from = given.expand(to.sizes());
+  const at::Tensor from = broadcast(given, to);
   const auto device = from.device().index();
   const int stream = current_stream(device);
   spyre::Card& source_card = card(device);
@@ -123,7 +127,7 @@ void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
 }
 
 void on_card(const at::Tensor& to, const at::Tensor& given) {
-  at::Tensor from = given.expand(to.sizes());
+  at::Tensor from = broadcast(given, to);
   const auto device = to.device().index();
   const int stream = current_stream(device);
   log_copy(to, from, stream);
