@@ -94,6 +94,7 @@ def test_a_module_from_meta():
         torch.nn.Linear(3, 2, device="meta").to("spyre")
 
 
+@pytest.mark.filterwarnings("ignore::torch_spyre.ops.fallbacks.FallbackWarning")
 def test_a_trace_keeps_the_device():
     from torch.fx.experimental.proxy_tensor import make_fx
 

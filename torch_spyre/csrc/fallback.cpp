@@ -1,13 +1,16 @@
 #include "fallback.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/_copy_from_and_resize.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -48,6 +51,32 @@ bool is_generator(const c10::Type& type) {
 
 bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
 
+// Random ops that take no generator (dropout) draw from the host's default one: while they run, it is the device's.
+class HostSeed {
+ public:
+  HostSeed(const c10::OperatorHandle& op, c10::DeviceIndex device) {
+    const auto& arguments = op.schema().arguments();
+    if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
+        std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return is_generator(*a.type()); }))
+      return;
+    device_ = host_generator(std::nullopt, device);
+    host_ = at::detail::getDefaultCPUGenerator();
+    before_ = host_.get_state();
+    host_.set_state(device_.get_state());
+  }
+  ~HostSeed() {
+    if (!host_.defined()) return;
+    device_.set_state(host_.get_state());
+    host_.set_state(before_);
+  }
+  HostSeed(const HostSeed&) = delete;
+  HostSeed& operator=(const HostSeed&) = delete;
+
+ private:
+  at::Generator host_, device_;
+  at::Tensor before_;
+};
+
 // One call of an op, its arguments taken to the host and its results back.
 class HostCall {
  public:
@@ -60,7 +89,10 @@ class HostCall {
     const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
     for (size_t i = 0; i < arguments_.size(); ++i) take(i);
     const auto host = torch::jit::last(*stack_, arguments_.size()).vec();
-    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+    {
+      const HostSeed seed(op_, device_.index());
+      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+    }
     for (size_t i = 0; i < arguments_.size(); ++i)
       if (is_written(arguments_[i])) write_back(given[i], host[i]);
     for (size_t i = 0; i < op_.schema().returns().size(); ++i) give(i, given);
@@ -111,14 +143,16 @@ class HostCall {
   static at::Tensor host_copy(const at::Tensor& tensor, bool contents) {
     if (!tensor.defined() || tensor.device().is_cpu()) return tensor;
     if (contents) return tensor.cpu();
-    return at::empty_like(tensor, tensor.options().device(at::kCPU));
+    return at::empty({0}, tensor.options().device(at::kCPU));  // an op fits an empty output to its result, silently
   }
 
   void take(size_t i) {
     c10::IValue& value = argument(i);
     const bool contents = !only_written(i);
     if (value.isTensor()) {
-      value = host_copy(value.toTensor(), contents);
+      value = fills_self_ && i == 0 && !contents
+                  ? at::empty(value.toTensor().sizes(), value.toTensor().options().device(at::kCPU))
+                  : host_copy(value.toTensor(), contents);
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(host_copy(tensor, contents));
@@ -140,7 +174,10 @@ class HostCall {
     std::vector<at::Tensor> to, from;
     for_each_tensor(device, [&](const at::Tensor& tensor) { to.push_back(tensor); });
     for_each_tensor(host, [&](const at::Tensor& tensor) { from.push_back(tensor); });
-    for (size_t i = 0; i < to.size(); ++i) at::_copy_from_and_resize(from[i], to[i]);
+    for (size_t i = 0; i < to.size(); ++i) {
+      at::native::resize_output(to[i], from[i].sizes());  // warns where the caller's output had another size
+      to[i].copy_(from[i]);
+    }
   }
 
   void give(size_t i, const std::vector<c10::IValue>& given) {
@@ -201,6 +238,23 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   HostCall(op, stack, /*fills_self=*/false).run();
 }
 
+c10::OperatorHandle find_op(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
+
+// PyTorch asks out-of-tree devices for a convolution under names that the host has no kernel for.
+void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle op = find_op("aten::convolution");
+  fallback(op, stack);
+}
+
+void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle op = find_op("aten::convolution_backward");
+  // The host's op has one more argument, the size of the bias, after gradient, input and weight.
+  const auto first = stack->end() - 10;
+  const int64_t channels = first->toTensor().size(1);
+  stack->insert(first + 3, c10::IValue(c10::List<int64_t>{channels}));
+  fallback(op, stack);
+}
+
 }  // namespace
 
 FallbackMode fallback_mode() { return mode; }
@@ -220,6 +274,8 @@ void reset_fallback_counts() {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   for (const char* name :
        {"arange.start_out", "range.out",    "linspace.out",           "logspace.out",      "eye.out",      "eye.m_out",
         "tril_indices",     "triu_indices", "randperm.generator_out", "normal_",           "uniform_",     "random_",

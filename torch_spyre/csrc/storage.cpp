@@ -48,8 +48,19 @@ spyre::Layout byte_layout(int64_t bytes) { return spyre::default_layout({bytes},
 
 }  // namespace
 
+namespace {
+
+// torch makes storages of no bytes from a pointer that names no device.
+c10::DataPtr on_device(c10::DataPtr data) {
+  if (data.device().type() == kSpyre) return data;
+  return {nullptr, c10::Device(kSpyre, current_device())};
+}
+
+}  // namespace
+
 SpyreStorageImpl::SpyreStorageImpl(size_t bytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable)
-    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), allocator, resizable) {}
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), on_device(std::move(data)), allocator,
+                       resizable) {}
 
 SpyreStorageImpl::~SpyreStorageImpl() { delete layout_.load(); }
 

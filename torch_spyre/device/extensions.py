@@ -36,7 +36,8 @@ def install() -> None:
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
-    _after_import("safetensors.torch", _load_safetensors_to_card)
+    _after_import("safetensors", _open_safetensors_to_card)
+    _after_import("safetensors.torch", _measure_for_safetensors)
 
 
 def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
@@ -179,30 +180,81 @@ def _apply_keeping_parameters(original: Any) -> Any:
 
 def _crosses(module: torch.nn.Module, fn: Any) -> bool:
     """Whether fn takes a parameter of this module to or from the card."""
-    for parameter in module._parameters.values():
-        if parameter is None or weakref.getweakrefs(parameter) or _is_fake(parameter):
-            continue
-        with torch.no_grad():
-            there = fn(parameter.new_empty(0)).device.type
-        return there != parameter.device.type and DEVICE_NAME in (there, parameter.device.type)
-    return False
+    parameters = [p for p in module._parameters.values() if p is not None]
+    # Contents of what somebody watches cannot be swapped.
+    if not parameters or any(weakref.getweakrefs(p) or _is_fake(p) for p in parameters):
+        return False
+    here = parameters[0].device.type
+    with torch.no_grad():
+        there = fn(parameters[0].new_empty(0)).device.type
+    return here != there and DEVICE_NAME in (here, there)
 
 
-def _load_safetensors_to_card(safetensors_torch: ModuleType) -> None:
-    """safetensors knows devices by name and not ours: read each mapped tensor and send it, one at a time."""
-    original = safetensors_torch.load_file
+def _open_safetensors_to_card(safetensors: ModuleType) -> None:
+    """safetensors knows devices by name and not ours: map the file on the host, send each tensor when asked for it."""
+    original = safetensors.safe_open
+
+    def is_card(device: Any) -> bool:
+        return isinstance(device, (str, torch.device)) and torch.device(device).type == DEVICE_NAME
+
+    class safe_open:  # noqa: N801 - the name users import
+        def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
+            return object.__new__(cls) if is_card(device) else original(filename, framework, device, **kwargs)
+
+        def __init__(self, filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> None:
+            self._file, self._device = original(filename, framework, "cpu", **kwargs), device
+
+        def __enter__(self) -> safe_open:
+            self._file.__enter__()
+            return self
+
+        def __exit__(self, *error: Any) -> None:
+            self._file.__exit__(*error)
+
+        def keys(self) -> list[str]:
+            return self._file.keys()
+
+        def offset_keys(self) -> list[str]:
+            return self._file.offset_keys()
+
+        def metadata(self) -> dict[str, str] | None:
+            return self._file.metadata()
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            return self._file.get_tensor(name).to(self._device)
+
+        def get_tensors(self) -> dict[str, torch.Tensor]:
+            return {name: self.get_tensor(name) for name in self.keys()}
+
+        def get_slice(self, name: str) -> Slice:
+            return Slice(self._file.get_slice(name), self._device)
+
+    class Slice:
+        def __init__(self, part: Any, device: Any) -> None:
+            self._part, self._device = part, device
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._part, name)
+
+        def __getitem__(self, index: Any) -> torch.Tensor:
+            return self._part[index].to(self._device)
+
+    safetensors.safe_open = safe_open  # type: ignore[attr-defined]
+
+
+def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
+    """safetensors asks whether a tensor covers its storage: padding on the card does not count."""
+    original = getattr(safetensors_torch, "storage_size", None)
+    if original is None:  # torch was imported by this very module, which is not complete yet
+        return
 
     @functools.wraps(original)
-    def load_file(filename: Any, device: Any = "cpu", **kwargs: Any) -> dict[str, torch.Tensor]:
-        if not isinstance(device, (str, torch.device)) or torch.device(device).type != DEVICE_NAME:
-            return original(filename, device=device, **kwargs)
-        tensors = {}
-        with safetensors_torch.safe_open(filename, framework="pt", device="cpu", **kwargs) as file:
-            for name in file.keys():  # noqa: SIM118 - not a dictionary
-                tensors[name] = file.get_tensor(name).to(device)
-        return tensors
+    def storage_size(tensor: torch.Tensor) -> int:
+        if tensor.device.type != DEVICE_NAME or _is_fake(tensor):
+            return original(tensor)
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).nbytes
 
-    safetensors_torch.load_file = load_file
+    safetensors_torch.storage_size = storage_size  # type: ignore[attr-defined]
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
