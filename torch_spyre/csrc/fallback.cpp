@@ -17,6 +17,7 @@
 
 #include "device.h"
 #include "generator.h"
+#include "storage.h"
 
 namespace torch_spyre {
 
@@ -175,6 +176,9 @@ class HostCall {
     for_each_tensor(device, [&](const at::Tensor& tensor) { to.push_back(tensor); });
     for_each_tensor(host, [&](const at::Tensor& tensor) { from.push_back(tensor); });
     for (size_t i = 0; i < to.size(); ++i) {
+      SpyreStorageImpl& storage = storage_of(to[i]);
+      const bool whole = to[i].is_contiguous() && to[i].numel() == storage.elements() && storage.resizable();
+      if (whole && to[i].sizes() != from[i].sizes()) resize_storage_bytes(storage, 0);  // nothing to keep
       at::native::resize_output(to[i], from[i].sizes());  // warns where the caller's output had another size
       to[i].copy_(from[i]);
     }

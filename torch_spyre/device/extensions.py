@@ -7,7 +7,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -24,20 +24,24 @@ def install() -> None:
     """Add them; called once, by autoload."""
     # torch.device(...) as a context compares functions with this cached set: it must know the original torch.empty.
     torch.utils._device._device_constructors()
-    torch.Tensor.device_tensor_layout = device_tensor_layout
-    torch.Tensor.to = _to_with_layout(torch.Tensor.to)
-    torch.empty = _empty_with_layout(torch.empty)
-    torch._tensor_str._tensor_str = _print_host_copy(torch._tensor_str._tensor_str)
-    torch.Tensor.__dlpack_device__ = _dlpack_device(torch.Tensor.__dlpack_device__)
-    torch.Tensor.__dlpack__ = _dlpack(torch.Tensor.__dlpack__)
+    _change(torch.Tensor, "device_tensor_layout", lambda _: device_tensor_layout)
+    _change(torch.Tensor, "to", _to_with_layout)
+    _change(torch, "empty", _empty_with_layout)
+    _change(torch._tensor_str, "_tensor_str", _print_host_copy)
+    _change(torch.Tensor, "__dlpack_device__", _dlpack_device)
+    _change(torch.Tensor, "__dlpack__", _dlpack)
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
-        setattr(torch.UntypedStorage, name, _not_shared(getattr(torch.UntypedStorage, name)))
-    torch.nn.Module._apply = _apply_keeping_parameters(torch.nn.Module._apply)
+        _change(torch.UntypedStorage, name, _not_shared)
+    _change(torch.nn.Module, "_apply", _apply_keeping_parameters)
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
+
+
+def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    setattr(owner, name, wrap(getattr(owner, name, None)))
 
 
 def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
