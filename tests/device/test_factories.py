@@ -247,3 +247,15 @@ def test_an_int64_that_does_not_fit_the_card():
         torch.full((2,), 2**40, device="spyre")
     with pytest.raises(ValueError, match="int64 value 1099511627776 does not fit the card"):
         torch.tensor([1, 2**40], device="spyre")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_hosts_own_tools_still_know_torch_empty_and_to():
+    def body(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty(2).zero_() + x.to(torch.float16)
+
+    expected = body(torch.ones(2))
+    assert torch.equal(torch.jit.script(body)(torch.ones(2)), expected)
+    assert torch.equal(torch.jit.trace(body, torch.ones(2))(torch.ones(2)), expected)
+    assert torch.equal(torch.compile(body, backend="eager", fullgraph=True)(torch.ones(2)), expected)
+    assert torch.equal(torch.vmap(body)(torch.ones(1, 2)), expected[None])

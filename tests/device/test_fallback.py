@@ -335,6 +335,21 @@ def test_convolutions(conv):
 
 
 @quiet
+@pytest.mark.parametrize("network", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_networks(network):
+    model, x = network(4, 5), torch.randn(3, 2, 4)
+    expected = model(x)[0]
+    expected.sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    result = model.to("spyre")(x.to("spyre"))[0]
+    result.sum().backward()
+    torch.testing.assert_close(result.cpu(), expected)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient)
+
+
+@quiet
 def test_losses_do_not_warn_about_outputs():
     x = X.to("spyre")
     with warnings.catch_warnings():
@@ -358,3 +373,24 @@ def test_uninitialised_outputs_are_not_read(python):
         SPYRE_CARD="strict",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_two_cards(python):
+    done = python(
+        """
+        import torch
+        torch.spyre.fallback("count")
+        here, there = torch.arange(3.0).to("spyre:0"), torch.arange(3.0).to("spyre:1")
+        assert (there + 1).device == torch.device("spyre:1")
+        assert there.to("spyre:0", torch.float16).tolist() == [0, 1, 2]
+        assert torch.rand(3, device="spyre:1").device == torch.device("spyre:1")
+        for mix in (lambda: here + there, lambda: torch.cat([here, there])):
+            try:
+                mix()
+            except RuntimeError as error:
+                print(error)
+        """,
+        AIU_WORLD_SIZE="2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("found at least two devices, spyre:") == 2

@@ -315,3 +315,20 @@ def test_sending_to_another_process_is_refused():
     with pytest.raises(RuntimeError, match="memory of a card belongs to one process and cannot be shared"):
         ForkingPickler.dumps(torch.ones(2, device="spyre"))
     assert torch.ones(2).share_memory_().is_shared()
+
+
+def test_in_timing_mode_everything_runs_on_zeros(python):
+    done = python(
+        """
+        import copy, io, torch
+        x = torch.ones(4, 70, dtype=torch.float16).to("spyre")
+        file = io.BytesIO()
+        torch.save(x, file)
+        file.seek(0)
+        y = torch.from_dlpack(copy.deepcopy(torch.load(file)))
+        print(y.shape, y.cpu().sum().item())
+        """,
+        SPYRE_CARD="timing",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "torch.Size([4, 70]) 0.0\n" and "computes no values" in done.stderr

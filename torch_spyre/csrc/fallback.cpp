@@ -1,6 +1,7 @@
 #include "fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/Resize.h>
@@ -259,6 +260,31 @@ void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) 
   fallback(op, stack);
 }
 
+// Cells of recurrent networks, which PyTorch expects fused from devices other than the host. As their parts, here and
+// for autograd alike, they need no derivatives of their own.
+at::Tensor with_bias(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input, const at::Tensor& hidden,
+                                                         const at::Tensor& cell,
+                                                         const std::optional<at::Tensor>& input_bias,
+                                                         const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor gates = with_bias(input, input_bias) + with_bias(hidden, hidden_bias);
+  const auto part = gates.chunk(4, 1);  // in, forget, cell, out
+  const at::Tensor next = part[1].sigmoid() * cell + part[0].sigmoid() * part[2].tanh();
+  return {part[3].sigmoid() * next.tanh(), next, gates};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& state,
+                                            const std::optional<at::Tensor>& input_bias,
+                                            const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor in = with_bias(input, input_bias), own = with_bias(hidden, hidden_bias);
+  const auto i = in.chunk(3, 1), h = own.chunk(3, 1);  // reset, update, new
+  const at::Tensor fresh = (i[2] + h[2] * (i[0] + h[0]).sigmoid()).tanh();
+  return {(state - fresh) * (i[1] + h[1]).sigmoid() + fresh, in};
+}
+
 }  // namespace
 
 FallbackMode fallback_mode() { return mode; }
@@ -277,7 +303,14 @@ void reset_fallback_counts() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", lstm_cell);
+  m.impl("_thnn_fused_gru_cell", gru_cell);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", lstm_cell);
+  m.impl("_thnn_fused_gru_cell", gru_cell);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   for (const char* name :

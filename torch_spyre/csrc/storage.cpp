@@ -271,7 +271,7 @@ Image image_of(SpyreStorageImpl& storage, const at::Tensor& bytes) {
 at::Tensor read_bytes(SpyreStorageImpl& storage) {
   const auto device = storage.device().index();
   at::Tensor bytes = at::zeros({static_cast<int64_t>(storage.nbytes())}, at::kByte);
-  if (!storage.held().block || card(device).mode() == spyre::Mode::timing) return bytes;
+  if (!storage.held().block) return bytes;
   const Image image = image_of(storage, bytes);
   waiting([&] { card(device).to_host(image.host, image.device, current_stream(device), spyre::Card::Wait::yes); });
   return bytes;

@@ -27,6 +27,7 @@ def install() -> None:
     _change(torch.Tensor, "device_tensor_layout", lambda _: device_tensor_layout)
     _change(torch.Tensor, "to", _to_with_layout)
     _change(torch, "empty", _empty_with_layout)
+    torch.jit._builtins._register_builtin(torch.empty, "aten::empty")  # known to torch.jit.script by identity
     _change(torch._tensor_str, "_tensor_str", _print_host_copy)
     _change(torch.Tensor, "__dlpack_device__", _dlpack_device)
     _change(torch.Tensor, "__dlpack__", _dlpack)
