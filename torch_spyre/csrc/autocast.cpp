@@ -7,8 +7,9 @@ namespace at::autocast {
 namespace {
 
 Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
-  TORCH_CHECK(false, "torch.nn.functional.binary_cross_entropy is unsafe to autocast: use "
-                     "binary_cross_entropy_with_logits instead.");
+  TORCH_CHECK(false,
+              "torch.nn.functional.binary_cross_entropy is unsafe to autocast: use "
+              "binary_cross_entropy_with_logits instead.");
 }
 
 }  // namespace

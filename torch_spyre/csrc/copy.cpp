@@ -1,5 +1,8 @@
 // Copies between host and card, on a card and between cards; fills; reading one number.
+#include "copy.h"
+
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -8,7 +11,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "copy.h"
+#include "factories.h"
 #include "storage.h"
 
 namespace torch_spyre {
@@ -33,46 +36,56 @@ void log_copy(const at::Tensor& to, const at::Tensor& from, int stream) {
   if (debugging()) log_line("copy to " + text(to) + " from " + text(from) + " on stream " + std::to_string(stream));
 }
 
-// Bytes of a typed storage, as its elements have them on the host: how untyped storages are copied.
-bool byte_window(const at::Tensor& tensor) {
-  const SpyreStorageImpl& storage = storage_of(tensor);
-  return tensor.scalar_type() == at::kByte && !storage.untyped && storage.dtype != at::kByte;
-}
-
 spyre::HostView host_view(const at::Tensor& tensor, spyre::HostType type) {
   return {tensor.data_ptr(), type, tensor.sizes().vec(), tensor.strides().vec(),
           pinned_block(tensor.storage().data_ptr())};
 }
 
-template <typename Integer>
 void check_range(const at::Tensor& from) {
   const at::Tensor dense = from.contiguous();
-  const auto* values = dense.const_data_ptr<Integer>();
+  const auto* values = dense.const_data_ptr<int64_t>();
   const auto [low, high] = std::minmax_element(values, values + dense.numel());
-  constexpr Integer kLow = std::numeric_limits<int32_t>::min(), kHigh = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kLow = std::numeric_limits<int32_t>::min(), kHigh = std::numeric_limits<int32_t>::max();
   TORCH_CHECK_VALUE(*low >= kLow && *high <= kHigh, "int64 value ", *low < kLow ? *low : *high,
                     " does not fit the card, which keeps int64 in 32 bits. Nothing was copied.");
 }
 
+at::Tensor broadcast(const at::Tensor& from, const at::Tensor& to) {
+  return from.sizes() == to.sizes() ? from : from.expand(to.sizes());
+}
+
+// The part of a storage's host bytes that a byte window shows.
+at::Tensor same_part(const at::Tensor& bytes, const at::Tensor& window) {
+  return bytes.as_strided(window.sizes(), window.strides(), window.storage_offset());
+}
+
+template <typename Change>
+void change_bytes(const at::Tensor& window, const Change& change) {
+  SpyreStorageImpl& storage = storage_of(window);
+  const bool whole = window.is_contiguous() && window.numel() == static_cast<int64_t>(storage.nbytes());
+  const at::Tensor bytes = whole ? at::zeros(window.sizes(), at::kByte) : read_bytes(storage);
+  change(same_part(bytes, window));
+  if (storage.dtype == at::kLong) check_range(bytes.view(at::kLong));
+  write_bytes(storage, bytes);
+}
+
 void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
-  at::Tensor from = given.to(to.scalar_type()).expand(to.sizes()).resolve_conj().resolve_neg();
+  const at::Tensor values = given.to(to.scalar_type()).resolve_conj().resolve_neg();
+  const at::Tensor from = broadcast(values, to);
   const auto device = to.device().index();
   const int stream = current_stream(device);
   log_copy(to, from, stream);
   if (to.scalar_type() == at::kLong) {
     if (warn_downcast)
-      TORCH_WARN("Backend Spyre does not support int64: values are kept in 32 bits on the card, those that do not fit "
-                 "are an error. TORCH_SPYRE_DOWNCAST_WARN=0 silences this.");
-    check_range<int64_t>(from);
+      TORCH_WARN(
+          "Backend Spyre does not support int64: values are kept in 32 bits on the card, those that do not fit "
+          "are an error. TORCH_SPYRE_DOWNCAST_WARN=0 silences this.");
+    check_range(values);
   }
-  const bool asynchronous = non_blocking && from.is_same(given) && is_pinned(from.data_ptr());
+  const bool asynchronous = non_blocking && values.is_same(given) && is_pinned(given.data_ptr());
   const auto wait = asynchronous ? spyre::Card::Wait::no : spyre::Card::Wait::yes;
   if (byte_window(to)) {
-    TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && to.storage_offset() == 0,
-                "only whole storages can be copied as bytes");
-    SpyreStorageImpl& storage = storage_of(to);
-    const spyre::HostView bytes{from.data_ptr(), storage.type(), storage.size, storage.strides, {}};
-    waiting([&] { card(device).to_card(whole_view(storage), bytes, stream, spyre::Card::Wait::yes); });
+    change_bytes(to, [&](const at::Tensor& bytes) { bytes.copy_(from); });
     return;
   }
   const spyre::DeviceView target = device_view(to);
@@ -81,26 +94,22 @@ void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
 }
 
 void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
-  const at::Tensor from = given.expand(to.sizes());
+  const at::Tensor from = broadcast(given, to);
   const auto device = from.device().index();
   const int stream = current_stream(device);
   spyre::Card& source_card = card(device);
   log_copy(to, from, stream);
-  if (source_card.mode() == spyre::Mode::timing) {
-    TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
+  const bool timing = source_card.mode() == spyre::Mode::timing;
+  if (timing) TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
+  if (byte_window(from)) {
+    to.copy_(same_part(read_bytes(storage_of(from)), from));
+    return;
+  }
+  if (timing) {
     to.zero_();
     // The transfer still takes its modelled time; nothing is read or written.
     const spyre::DeviceView view = device_view(from);
     source_card.to_host({nullptr, view.type, view.size, view.strides, {}}, view, stream, spyre::Card::Wait::no);
-    return;
-  }
-  if (byte_window(from)) {
-    SpyreStorageImpl& storage = storage_of(from);
-    TORCH_CHECK(from.is_contiguous() && from.storage_offset() == 0, "only whole storages can be copied as bytes");
-    at::Tensor bytes = at::zeros({static_cast<int64_t>(storage.nbytes())}, at::kByte);
-    const spyre::HostView image{bytes.data_ptr(), storage.type(), storage.size, storage.strides, {}};
-    waiting([&] { source_card.to_host(image, whole_view(storage), stream, spyre::Card::Wait::yes); });
-    to.copy_(bytes);
     return;
   }
   const spyre::DeviceView source = device_view(from);
@@ -119,14 +128,21 @@ void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
 }
 
 void on_card(const at::Tensor& to, const at::Tensor& given) {
-  at::Tensor from = given.expand(to.sizes());
+  at::Tensor from = broadcast(given, to);
   const auto device = to.device().index();
   const int stream = current_stream(device);
   log_copy(to, from, stream);
   if (byte_window(from) || byte_window(to)) {
     SpyreStorageImpl &target = storage_of(to), &source = storage_of(from);
-    TORCH_CHECK(target.untyped && target.nbytes() == source.nbytes(),
-                "only a whole storage can be copied as bytes, into a new untyped storage of its size");
+    const bool whole = from.is_contiguous() && from.numel() == static_cast<int64_t>(source.nbytes()) &&
+                       target.nbytes() == source.nbytes() && target.untyped && target.resizable() &&
+                       source.origin == 0 && source.resizable();
+    if (!whole) {
+      const at::Tensor bytes = at::empty(from.sizes(), at::kByte);
+      to_host(bytes, from, false);
+      to_card(to, bytes, false);
+      return;
+    }
     // The copy takes the layout over instead of going through host bytes.
     auto fresh = make_storage(source.size, source.strides, source.dtype, device, &source.layout());
     card(device).on_card(whole_view(*fresh), whole_view(source), stream);
@@ -152,8 +168,13 @@ void on_card(const at::Tensor& to, const at::Tensor& given) {
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  if (from.is_same(to) || to.numel() == 0) return to;
   TORCH_CHECK(from.defined() && to.defined(), "copy needs two tensors");
+  if (from.is_same(to)) return to;
+  TORCH_CHECK(at::is_expandable_to(from.sizes(), to.sizes()), "The size of the source ", from.sizes(),
+              " does not broadcast to the size of the destination ", to.sizes());
+  if (to.numel() == 0) return to;
+  at::assert_no_internal_overlap(to);
+  at::assert_no_partial_overlap(to, from);
   const bool from_card = from.device().type() == kSpyre, to_this = to.device().type() == kSpyre;
   if (from_card && to_this) {
     on_card(to, from);
@@ -178,12 +199,41 @@ at::Scalar local_scalar(const at::Tensor& self) {
   return value.item();
 }
 
+// Preserving the format preserves the device layout too, where the tensor is all of its storage.
+at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
+  SpyreStorageImpl& storage = storage_of(self);
+  const bool preserve = format.value_or(at::MemoryFormat::Preserve) == at::MemoryFormat::Preserve;
+  const bool whole = self.storage_offset() == 0 && storage.origin == 0 &&
+                     self.sizes() == c10::IntArrayRef(storage.size) &&
+                     self.strides() == c10::IntArrayRef(storage.strides);
+  at::Tensor result =
+      preserve && whole && !storage.untyped && !storage.has_default_layout()
+          ? empty_with_layout(self.sizes(), self.strides(), self.scalar_type(), storage.layout(), self.device().index())
+          : at::empty_like(self, self.options(), format.value_or(at::MemoryFormat::Preserve));
+  copy_from(self, result, false);
+  return result;
+}
+
 // --- fills
+
+// A number comes in as a tensor of this dtype would: torch.full(...) equals torch.full(...).to("spyre").
+uint32_t incoming(const at::Scalar& value, at::ScalarType dtype) {
+  if (dtype != at::kHalf && dtype != at::kBFloat16) return encode_constant(value, dtype);
+  const uint16_t host = dtype == at::kHalf ? value.to<at::Half>().x : value.to<at::BFloat16>().x;
+  uint16_t code = 0;
+  spyre::host_to_device(host_type(dtype))(&code, &host, 1);
+  return code;
+}
 
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
+  at::assert_no_internal_overlap(self);
   const auto device = self.device().index();
-  const uint32_t bits = encode_constant(value, self.scalar_type());
+  if (byte_window(self)) {
+    change_bytes(self, [&](const at::Tensor& bytes) { bytes.fill_(value); });
+    return self;
+  }
+  const uint32_t bits = incoming(value, self.scalar_type());
   if (debugging()) log_line("fill " + text(self) + " on stream " + std::to_string(current_stream(device)));
   card(device).fill(device_view(self), bits, current_stream(device));
   return self;
@@ -193,7 +243,7 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
               " dimensions.");
   if (value.device().type() == kSpyre) {
-    copy_from(value.to(self.scalar_type()), self, false);
+    copy_from(value.is_alias_of(self) ? value.clone() : value, self, false);
     return self;
   }
   return fill_scalar(self, value.item());
@@ -250,6 +300,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar);
+  m.impl("clone", clone);
   m.impl("fill_.Scalar", fill_scalar);
   m.impl("fill_.Tensor", fill_tensor);
   m.impl("zero_", zero);

@@ -1,4 +1,6 @@
 // Making, viewing and resizing tensors.
+#include "factories.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
@@ -9,7 +11,6 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "factories.h"
 #include "storage.h"
 
 namespace torch_spyre {
@@ -22,10 +23,10 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
                    std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(!layout || *layout == at::kStrided, "Spyre backend only supports strided tensors, asked for ", *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "only host memory can be pinned, not memory of the card");
-  TORCH_CHECK(!memory_format || *memory_format == at::MemoryFormat::Contiguous ||
-                  *memory_format == at::MemoryFormat::Preserve,
-              "Spyre backend only supports contiguous memory format, asked for ", *memory_format,
-              "; how a tensor lies on the card is its device layout (Tensor.to(device_layout=...))");
+  TORCH_CHECK(
+      !memory_format || *memory_format == at::MemoryFormat::Contiguous || *memory_format == at::MemoryFormat::Preserve,
+      "Spyre backend only supports contiguous memory format, asked for ", *memory_format,
+      "; how a tensor lies on the card is its device layout (Tensor.to(device_layout=...))");
 }
 
 at::Tensor wrap(c10::intrusive_ptr<SpyreStorageImpl> storage, at::ScalarType dtype) {
@@ -34,9 +35,29 @@ at::Tensor wrap(c10::intrusive_ptr<SpyreStorageImpl> storage, at::ScalarType dty
                                                   c10::scalarTypeToTypeMeta(dtype));
 }
 
+// Sizes that can be counted in bytes, also after padding the last dimension to whole sticks.
 void check_sizes(c10::IntArrayRef size) {
-  for (int64_t extent : size)
+  int64_t bytes = spyre::kStickBytes;
+  bool overflow = false;
+  for (int64_t extent : size) {
     TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ", size);
+    overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes);
+  }
+  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size);
+}
+
+void check_strides(c10::IntArrayRef size, c10::IntArrayRef strides) {
+  TORCH_CHECK(size.size() == strides.size(), "sizes ", size, " and strides ", strides, " differ in rank");
+  int64_t reach = spyre::kStickBytes;
+  bool overflow = false;
+  for (size_t i = 0; i < size.size(); ++i) {
+    TORCH_CHECK(strides[i] >= 0, "strides must not be negative: ", strides);
+    int64_t span = 0;
+    overflow |= __builtin_mul_overflow(std::max<int64_t>(size[i] - 1, 0), strides[i], &span);
+    overflow |= __builtin_mul_overflow(span, spyre::kStickBytes, &span);
+    overflow |= __builtin_add_overflow(reach, span, &reach);
+  }
+  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size, " and strides=", strides);
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
@@ -55,25 +76,22 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef strides, std::o
                          std::optional<bool> pin_memory) {
   check_options(layout, pin_memory, std::nullopt);
   check_sizes(size);
-  TORCH_CHECK(size.size() == strides.size(), "sizes ", size, " and strides ", strides, " differ in rank");
+  check_strides(size, strides);
   const at::ScalarType type = c10::dtype_or_default(dtype);
   at::Tensor tensor = wrap(make_storage(size, strides, type, resolve(device)), type);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   return tensor;
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
-                         std::optional<at::MemoryFormat> memory_format) {
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
   check_options(std::nullopt, std::nullopt, memory_format);
   check_sizes(size);
-  if (self.sizes() == size && self.is_contiguous()) return self;
+  if (self.sizes() == size) return self;  // whatever its strides: an in-place result goes back into a view
   SpyreStorageImpl& storage = storage_of(self);
-  TORCH_CHECK(storage.resizable() || self.numel() >= c10::multiply_integers(size),
-              "this spyre tensor shares another's memory and cannot be made larger");
-  int64_t held = spyre::product(storage.size);
-  const int64_t needed = self.storage_offset() + c10::multiply_integers(size);
-  if (storage.size.size() && storage.held().block == nullptr) held = 0;
+  const int64_t held = storage.held().block ? storage.elements() : 0;
+  const int64_t count = c10::multiply_integers(size), needed = count ? self.storage_offset() + count : 0;
   if (needed > held) {
+    TORCH_CHECK(storage.resizable(), "this spyre tensor shares another's memory and cannot be made larger");
     if (self.storage_offset() == 0) {
       reshape_storage(storage, size, spyre::contiguous_strides(size.vec()));
     } else {
@@ -89,6 +107,7 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                         c10::IntArrayRef strides) {
   TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  source = spyre_storage(source);
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
   const spyre::Dims own = spyre::contiguous_strides(size.vec());
   if (strides.size() != size.size()) strides = own;
@@ -100,6 +119,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
                 ". Convert the tensor with .to(dtype).");
   }
   at::native::checkInBoundsForStorage(size, strides, offset, self.dtype(), source);
+  check_inside(storage, offset, size, strides);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
@@ -110,9 +130,14 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
 // that its elements have on the host.
 at::Tensor& set_bytes(at::Tensor& self, at::Storage source) {
   TORCH_CHECK(source.device().type() == kSpyre, "a spyre tensor cannot use a storage on ", source.device());
+  source = spyre_storage(source);
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
-  if (self.scalar_type() != at::kByte || (!storage.untyped && storage.dtype == at::kByte))
-    return set_storage(self, source, 0, {static_cast<int64_t>(source.nbytes() / self.element_size())}, {});
+  if (self.scalar_type() != at::kByte) {
+    const int64_t count = storage.untyped || storage.dtype != self.scalar_type()
+                              ? static_cast<int64_t>(source.nbytes() / self.element_size())
+                              : storage.elements();
+    return set_storage(self, source, 0, {count}, {});
+  }
   const auto bytes = static_cast<int64_t>(source.nbytes());
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_storage_offset(0);
@@ -136,6 +161,7 @@ at::Tensor& set_nothing(at::Tensor& self) {
 
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef strides,
                       std::optional<int64_t> offset) {
+  if (!byte_window(self)) check_inside(storage_of(self), offset.value_or(self.storage_offset()), size, strides);
   return at::native::as_strided_tensorimpl(self, size, strides, offset);
 }
 
@@ -151,6 +177,7 @@ at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
 at::Tensor empty_with_layout(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
                              const spyre::Layout& layout, c10::DeviceIndex device) {
   check_sizes(size);
+  check_strides(size, strides);
   at::Tensor tensor = wrap(make_storage(size, strides, dtype, device, &layout), dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   return tensor;
@@ -177,6 +204,27 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view.dtype", view_dtype);
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+}
+
+namespace {
+
+void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "Spyre backend only supports strided tensors, not sparse, quantized or nested ones (",
+                              op.operator_name(), ")");
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
 
 }  // namespace torch_spyre

@@ -1,16 +1,24 @@
 #include "fallback.h"
 
-#include <ATen/native/CPUFallback.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
 
 #include "device.h"
 #include "generator.h"
+#include "storage.h"
 
 namespace torch_spyre {
 
@@ -27,8 +35,10 @@ std::atomic<FallbackMode> mode{[] {
 void warn(const std::string& op) {
   pybind11::gil_scoped_acquire gil;
   const auto category = pybind11::module_::import("torch_spyre.ops.fallbacks").attr("FallbackWarning");
-  const std::string text = op + " has no kernel on the card yet and runs on the CPU: its tensors travel to the host and "
-                           "back. torch.spyre.fallback('error') makes this an error, torch.spyre.fallback_counts() counts.";
+  const std::string text =
+      op +
+      " has no kernel on the card yet and runs on the CPU: its tensors travel to the host and "
+      "back. torch.spyre.fallback('error') makes this an error, torch.spyre.fallback_counts() counts.";
   if (PyErr_WarnEx(category.ptr(), text.c_str(), 1) != 0) {
     python_error error;
     error.persist();
@@ -36,24 +46,173 @@ void warn(const std::string& op) {
   }
 }
 
-// Random ops draw on the host, from the CPU generator behind the device's.
-void use_host_generators(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& arguments = op.schema().arguments();
-  const size_t first = stack->size() - arguments.size();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto& type = arguments[i].type();
-    const bool is_generator = type->kind() == c10::TypeKind::GeneratorType ||
-                              (type->kind() == c10::TypeKind::OptionalType &&
-                               type->expectRef<c10::OptionalType>().getElementType()->kind() == c10::TypeKind::GeneratorType);
-    if (!is_generator) continue;
-    c10::IValue& value = (*stack)[first + i];
-    value = host_generator(value.isNone() ? std::nullopt : std::optional(value.toGenerator()), current_device());
-  }
+bool is_generator(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) return is_generator(*optional->getElementType());
+  return type.kind() == c10::TypeKind::GeneratorType;
 }
 
-void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  use_host_generators(op, stack);
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+
+// Random ops that take no generator (dropout) draw from the host's default one: while they run, it is the device's.
+class HostSeed {
+ public:
+  HostSeed(const c10::OperatorHandle& op, c10::DeviceIndex device) {
+    const auto& arguments = op.schema().arguments();
+    if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
+        std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return is_generator(*a.type()); }))
+      return;
+    device_ = host_generator(std::nullopt, device);
+    host_ = at::detail::getDefaultCPUGenerator();
+    before_ = host_.get_state();
+    host_.set_state(device_.get_state());
+  }
+  ~HostSeed() {
+    if (!host_.defined()) return;
+    device_.set_state(host_.get_state());
+    host_.set_state(before_);
+  }
+  HostSeed(const HostSeed&) = delete;
+  HostSeed& operator=(const HostSeed&) = delete;
+
+ private:
+  at::Generator host_, device_;
+  at::Tensor before_;
+};
+
+// One call of an op, its arguments taken to the host and its results back.
+class HostCall {
+ public:
+  HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool fills_self)
+      : op_(op), arguments_(op.schema().arguments()), stack_(stack), fills_self_(fills_self) {}
+
+  void run() {
+    find_device();
+    const c10::DeviceGuard guard(device_);
+    const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
+    for (size_t i = 0; i < arguments_.size(); ++i) take(i);
+    const auto host = torch::jit::last(*stack_, arguments_.size()).vec();
+    {
+      const HostSeed seed(op_, device_.index());
+      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+    }
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (is_written(arguments_[i])) write_back(given[i], host[i]);
+    for (size_t i = 0; i < op_.schema().returns().size(); ++i) give(i, given);
+  }
+
+ private:
+  c10::IValue& argument(size_t i) { return torch::jit::peek(*stack_, i, arguments_.size()); }
+
+  template <typename Body>
+  static void for_each_tensor(const c10::IValue& value, const Body& body) {
+    if (value.isTensor() && value.toTensor().defined()) body(value.toTensor());
+    if (value.isList())
+      for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, body);
+  }
+
+  // The card of the call; raises, as CUDA does, where its tensors are on several devices. Numbers (0-dim CPU tensors)
+  // may come along, and so may indices.
+  void find_device() {
+    std::optional<c10::Device> found, stranger;
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+        const c10::Device device = tensor.device();
+        if (device.type() == kSpyre && (!found || *found == device)) {
+          found = device;
+        } else if (!device.is_cpu() || is_written(arguments_[i]) || (tensor.dim() > 0 && !may_stay(i))) {
+          stranger = device;
+        }
+      });
+      if (argument(i).isDevice() && argument(i).toDevice().type() == kSpyre && !found)
+        found = c10::Device(kSpyre, resolve(argument(i).toDevice()));
+    }
+    device_ = found.value_or(c10::Device(kSpyre, current_device()));
+    TORCH_CHECK(!stranger, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
+                " and ", *stranger, "! (when calling ", op_.operator_name(), ")");
+  }
+
+  bool may_stay(size_t i) const {
+    if (op_.operator_name().name == "aten::_pack_padded_sequence") return arguments_[i].name() == "lengths";
+    const auto* list = arguments_[i].type()->castRaw<c10::ListType>();
+    return list && list->getElementType()->kind() == c10::TypeKind::OptionalType;
+  }
+
+  // A written argument whose old contents the op does not look at.
+  bool only_written(size_t i) const {
+    return is_written(arguments_[i]) && (arguments_[i].kwarg_only() || (fills_self_ && i == 0));
+  }
+
+  static at::Tensor host_copy(const at::Tensor& tensor, bool contents) {
+    if (!tensor.defined() || tensor.device().is_cpu()) return tensor;
+    if (contents) return tensor.cpu();
+    return at::empty({0}, tensor.options().device(at::kCPU));  // an op fits an empty output to its result, silently
+  }
+
+  void take(size_t i) {
+    c10::IValue& value = argument(i);
+    const bool contents = !only_written(i);
+    if (value.isTensor()) {
+      value = fills_self_ && i == 0 && !contents
+                  ? at::empty(value.toTensor().sizes(), value.toTensor().options().device(at::kCPU))
+                  : host_copy(value.toTensor(), contents);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(host_copy(tensor, contents));
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+        list.push_back(tensor ? std::optional(host_copy(*tensor, contents)) : std::nullopt);
+      value = std::move(list);
+    } else if (value.isDevice()) {
+      value = c10::Device(at::kCPU);
+    } else if (is_generator(*arguments_[i].type())) {
+      // Random ops draw on the host, from the CPU generator behind the device's.
+      value = host_generator(value.isNone() ? std::nullopt : std::optional(value.toGenerator()), device_.index());
+    }
+  }
+
+  void write_back(const c10::IValue& device, const c10::IValue& host) {
+    std::vector<at::Tensor> to, from;
+    for_each_tensor(device, [&](const at::Tensor& tensor) { to.push_back(tensor); });
+    for_each_tensor(host, [&](const at::Tensor& tensor) { from.push_back(tensor); });
+    for (size_t i = 0; i < to.size(); ++i) {
+      SpyreStorageImpl& storage = storage_of(to[i]);
+      const bool whole = to[i].is_contiguous() && to[i].numel() == storage.elements() && storage.resizable();
+      if (whole && to[i].sizes() != from[i].sizes()) resize_storage_bytes(storage, 0);  // nothing to keep
+      at::native::resize_output(to[i], from[i].sizes());  // warns where the caller's output had another size
+      to[i].copy_(from[i]);
+    }
+  }
+
+  void give(size_t i, const std::vector<c10::IValue>& given) {
+    const c10::Argument& result = op_.schema().returns()[i];
+    c10::IValue& value = torch::jit::peek(*stack_, i, op_.schema().returns().size());
+    if (const c10::AliasInfo* alias = result.alias_info()) {
+      TORCH_CHECK_NOT_IMPLEMENTED(alias->isWrite(), op_.operator_name(),
+                                  " gives a view of its input, which the host cannot make of memory on the card");
+      for (size_t k = 0; k < arguments_.size(); ++k)
+        if (is_written(arguments_[k]) && *arguments_[k].alias_info() == *alias) value = given[k];
+    } else if (value.isTensor()) {
+      if (value.toTensor().defined()) value = value.toTensor().to(device_);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector())
+        list.push_back(tensor.defined() ? tensor.to(device_) : tensor);
+      value = std::move(list);
+    }
+  }
+
+  const c10::OperatorHandle& op_;
+  const std::vector<c10::Argument>& arguments_;
+  torch::jit::Stack* stack_;
+  const bool fills_self_;
+  c10::Device device_{kSpyre};
+};
+
+// Ops that fill self without reading it, and factories: the host makes their values, sending them is no detour.
+void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  HostCall(op, stack, /*fills_self=*/true).run();
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -65,12 +224,65 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   bool first = false;
   {
     std::lock_guard lock(mutex);
-    ++counts[name];
     first = now == FallbackMode::warn && warned.insert(name).second;
   }
-  if (first) warn(name);
+  if (first) {
+    try {
+      warn(name);
+    } catch (...) {  // warnings are errors (python -W error): the op did not run, and the next call must not either
+      std::lock_guard lock(mutex);
+      warned.erase(name);
+      throw;
+    }
+  }
+  {
+    std::lock_guard lock(mutex);
+    ++counts[name];
+  }
   if (debugging()) log_line("CPU fallback: " + name);
-  run_on_host(op, stack);
+  HostCall(op, stack, /*fills_self=*/false).run();
+}
+
+c10::OperatorHandle find_op(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
+
+// PyTorch asks out-of-tree devices for a convolution under names that the host has no kernel for.
+void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle op = find_op("aten::convolution");
+  fallback(op, stack);
+}
+
+void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle op = find_op("aten::convolution_backward");
+  // The host's op has one more argument, the size of the bias, after gradient, input and weight.
+  const auto first = stack->end() - 10;
+  const int64_t channels = first->toTensor().size(1);
+  stack->insert(first + 3, c10::IValue(c10::List<int64_t>{channels}));
+  fallback(op, stack);
+}
+
+// Cells of recurrent networks, which PyTorch expects fused from devices other than the host. As their parts, here and
+// for autograd alike, they need no derivatives of their own.
+at::Tensor with_bias(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input, const at::Tensor& hidden,
+                                                         const at::Tensor& cell,
+                                                         const std::optional<at::Tensor>& input_bias,
+                                                         const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor gates = with_bias(input, input_bias) + with_bias(hidden, hidden_bias);
+  const auto part = gates.chunk(4, 1);  // in, forget, cell, out
+  const at::Tensor next = part[1].sigmoid() * cell + part[0].sigmoid() * part[2].tanh();
+  return {part[3].sigmoid() * next.tanh(), next, gates};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& state,
+                                            const std::optional<at::Tensor>& input_bias,
+                                            const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor in = with_bias(input, input_bias), own = with_bias(hidden, hidden_bias);
+  const auto i = in.chunk(3, 1), h = own.chunk(3, 1);  // reset, update, new
+  const at::Tensor fresh = (i[2] + h[2] * (i[0] + h[0]).sigmoid()).tanh();
+  return {(state - fresh) * (i[1] + h[1]).sigmoid() + fresh, in};
 }
 
 }  // namespace
@@ -91,13 +303,22 @@ void reset_fallback_counts() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
-// Factories whose values the host makes: sending them is their job, not a detour.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", lstm_cell);
+  m.impl("_thnn_fused_gru_cell", gru_cell);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", lstm_cell);
+  m.impl("_thnn_fused_gru_cell", gru_cell);
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   for (const char* name :
-       {"arange.start_out", "range.out", "linspace.out", "logspace.out", "eye.out", "eye.m_out", "tril_indices",
-        "triu_indices", "randperm.generator_out", "normal_", "uniform_", "random_", "random_.from", "random_.to",
-        "bernoulli_.float", "bernoulli_.Tensor", "exponential_", "geometric_", "log_normal_", "cauchy_"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+       {"arange.start_out", "range.out",    "linspace.out",           "logspace.out",      "eye.out",      "eye.m_out",
+        "tril_indices",     "triu_indices", "randperm.generator_out", "normal_",           "uniform_",     "random_",
+        "random_.from",     "random_.to",   "bernoulli_.float",       "bernoulli_.Tensor", "exponential_", "geometric_",
+        "log_normal_",      "cauchy_"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
 }
 
 }  // namespace torch_spyre

@@ -1,10 +1,12 @@
 #include "storage.h"
 
-#include <ATen/EmptyTensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <typeinfo>
 
 namespace torch_spyre {
 
@@ -42,14 +44,23 @@ int64_t host_elements(c10::IntArrayRef size, c10::IntArrayRef strides) {
   return last + 1;
 }
 
-spyre::Layout byte_layout(int64_t bytes) {
-  return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8);
+spyre::Layout byte_layout(int64_t bytes) { return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8); }
+
+}  // namespace
+
+namespace {
+
+// torch makes storages of no bytes from a pointer that names no device.
+c10::DataPtr on_device(c10::DataPtr data) {
+  if (data.device().type() == kSpyre) return data;
+  return {nullptr, c10::Device(kSpyre, current_device())};
 }
 
 }  // namespace
 
 SpyreStorageImpl::SpyreStorageImpl(size_t bytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable)
-    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), allocator, resizable) {}
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), on_device(std::move(data)), allocator,
+                       resizable) {}
 
 SpyreStorageImpl::~SpyreStorageImpl() { delete layout_.load(); }
 
@@ -62,6 +73,17 @@ const spyre::Layout& SpyreStorageImpl::layout() const {
   return *known;
 }
 
+bool SpyreStorageImpl::has_default_layout() const {
+  const spyre::Layout* known = layout_.load(std::memory_order_acquire);
+  return !known || *known == spyre::default_layout(size, strides, known->format);
+}
+
+int64_t SpyreStorageImpl::elements() const {
+  const int64_t whole = host_elements(size, strides) - origin;
+  // A window on another storage's memory reaches less than all of it.
+  return untyped || resizable() ? whole : std::min(whole, static_cast<int64_t>(nbytes() / c10::elementSize(dtype)));
+}
+
 void SpyreStorageImpl::set_layout(spyre::Layout layout) {
   delete layout_.exchange(new spyre::Layout(std::move(layout)));
 }
@@ -69,9 +91,12 @@ void SpyreStorageImpl::set_layout(spyre::Layout layout) {
 void SpyreStorageImpl::find_block() {
   bool own = false;
   held_ = block_of(data_ptr(), own);
-  if (own && held_.block) {
+  if (!held_.block) return;
+  if (own) {
     held_.block->owner = this;
     held_.block->describe = describe;
+  } else if (const auto* base = static_cast<const SpyreStorageImpl*>(held_.block->owner)) {
+    untyped = base->untyped;  // a window shows what its base holds
   }
 }
 
@@ -87,9 +112,40 @@ void SpyreStorageImpl::adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&&
   find_block();
 }
 
+namespace {
+
+bool is_ours(const c10::StorageImpl& storage) { return typeid(storage) == typeid(SpyreStorageImpl); }
+
+}  // namespace
+
+c10::Storage spyre_storage(const c10::Storage& storage) {
+  if (is_ours(*storage.unsafeGetStorageImpl())) return storage;
+  auto* reference = new c10::Storage(storage);
+  c10::DataPtr data(
+      storage.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); }, storage.device());
+  auto window = c10::make_intrusive<SpyreStorageImpl>(storage.nbytes(), std::move(data), nullptr, false);
+  window->find_block();
+  if (!window->held().block) return c10::Storage(std::move(window));  // no bytes, no base
+  const auto* base = static_cast<const SpyreStorageImpl*>(window->held().block->owner);
+  TORCH_CHECK(base, "this spyre memory does not say which tensor it holds");
+  window->dtype = base->dtype;
+  window->size = base->size;
+  window->strides = base->strides;
+  window->set_layout(base->layout());
+  window->origin = (static_cast<const char*>(window->data()) - static_cast<const char*>(base->data())) /
+                   static_cast<int64_t>(c10::elementSize(base->dtype));
+  return c10::Storage(std::move(window));
+}
+
 SpyreStorageImpl& storage_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == kSpyre, "expected a spyre tensor, got one on ", tensor.device());
-  return *static_cast<SpyreStorageImpl*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  // A fake tensor says it is on the card; its storage says the truth.
+  TORCH_CHECK(impl->unsafe_storage() && impl->unsafe_storage().device_type() == kSpyre,
+              "expected a tensor with memory on the card, got a fake one");
+  if (!is_ours(*impl->unsafe_storage().unsafeGetStorageImpl()))
+    impl->set_storage_keep_dtype(spyre_storage(impl->unsafe_storage()));
+  return *static_cast<SpyreStorageImpl*>(impl->unsafe_storage().unsafeGetStorageImpl());
 }
 
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype) {
@@ -158,8 +214,8 @@ c10::intrusive_ptr<SpyreStorageImpl> alias_storage(const at::Tensor& base, c10::
               "the layout needs ", layout.device_bytes(), " bytes, the storage it should share has ",
               owner.held().block->bytes);
   auto* reference = new c10::Storage(base.storage());
-  c10::DataPtr data(owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); },
-                    base.device());
+  c10::DataPtr data(
+      owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); }, base.device());
   auto storage = c10::make_intrusive<SpyreStorageImpl>(storage_bytes(layout.device_bytes(), size, strides, dtype),
                                                        std::move(data), nullptr, false);
   storage->dtype = dtype;
@@ -176,19 +232,78 @@ spyre::DeviceView whole_view(SpyreStorageImpl& storage) {
 
 spyre::DeviceView device_view(const at::Tensor& tensor) {
   SpyreStorageImpl& storage = storage_of(tensor);
-  TORCH_CHECK(storage.held().block || tensor.numel() == 0, "this spyre tensor's storage was freed (resized to 0 bytes)");
-  return {storage.held(), &storage.layout(), storage.type(), tensor.sizes().vec(), tensor.strides().vec(),
-          tensor.storage_offset() + storage.origin};
+  TORCH_CHECK(storage.held().block || tensor.numel() == 0,
+              "this spyre tensor's storage was freed (resized to 0 bytes)");
+  TORCH_CHECK(!byte_window(tensor), "the bytes of a storage that holds ", dtype_name(storage.dtype),
+              " exist only on the host: the card keeps another number format");
+  TORCH_CHECK(tensor.scalar_type() == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
+              " cannot read a storage that holds ", dtype_name(storage.dtype), " in the card's number format");
+  return {storage.held(),       &storage.layout(),      storage.type(),
+          tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset() + storage.origin};
+}
+
+bool byte_window(const at::Tensor& tensor) {
+  const SpyreStorageImpl& storage = storage_of(tensor);
+  if (tensor.scalar_type() != at::kByte || storage.untyped) return false;
+  // uint8 is wider on the card: only a byte window reaches past the elements.
+  return storage.dtype != at::kByte || tensor.numel() > storage.elements();
+}
+
+namespace {
+
+struct Image {
+  spyre::DeviceView device;
+  spyre::HostView host;
+};
+
+Image image_of(SpyreStorageImpl& storage, const at::Tensor& bytes) {
+  Image image{whole_view(storage), {bytes.data_ptr(), storage.type(), storage.size, storage.strides, {}}};
+  if (storage.origin != 0 || storage.elements() < host_elements(storage.size, storage.strides)) {
+    image.device.offset = storage.origin;
+    image.device.size = image.host.size = {storage.elements()};
+    image.device.strides = image.host.strides = {1};
+  }
+  return image;
+}
+
+}  // namespace
+
+at::Tensor read_bytes(SpyreStorageImpl& storage) {
+  const auto device = storage.device().index();
+  at::Tensor bytes = at::zeros({static_cast<int64_t>(storage.nbytes())}, at::kByte);
+  if (!storage.held().block) return bytes;
+  const Image image = image_of(storage, bytes);
+  waiting([&] { card(device).to_host(image.host, image.device, current_stream(device), spyre::Card::Wait::yes); });
+  return bytes;
+}
+
+void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes) {
+  if (!storage.held().block) return;
+  const auto device = storage.device().index();
+  const Image image = image_of(storage, bytes);
+  waiting([&] { card(device).to_card(image.device, image.host, current_stream(device), spyre::Card::Wait::yes); });
+}
+
+void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides) {
+  const int64_t reach = host_elements(size, strides);
+  TORCH_CHECK(reach == 0 || offset + reach <= storage.elements(), "sizes ", size, ", strides ", strides, ", offset ",
+              offset, " reach element ", offset + reach - 1, " of a storage of ", storage.elements(), " elements");
 }
 
 void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides) {
   const auto device = storage.device().index();
   auto fresh = make_storage(size, strides, storage.dtype, device);
-  const int64_t kept = std::min(host_elements(storage.size, storage.strides), host_elements(size, strides));
+  const int64_t kept = std::min(storage.elements(), fresh->elements());
   if (kept > 0 && storage.held().block) {
     spyre::DeviceView from = whole_view(storage), to = whole_view(*fresh);
-    from.size = to.size = {kept};
-    from.strides = to.strides = {1};
+    if (dense(storage.size, storage.strides)) {
+      from.size = to.size = {kept};
+      from.strides = to.strides = {1};
+    } else {  // gaps have no place in an explicit layout
+      TORCH_CHECK(kept == storage.elements(), "a storage with gaps between its elements cannot be made smaller");
+      to.size = from.size;
+      to.strides = from.strides;
+    }
     spyre::Card& on = card(device);
     on.on_card(to, from, current_stream(device));
   }

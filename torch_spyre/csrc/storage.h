@@ -24,6 +24,9 @@ class SpyreStorageImpl final : public c10::StorageImpl {
 
   const spyre::Held& held() const { return held_; }
   const spyre::Layout& layout() const;  // built on first use when it is the default
+  bool has_default_layout() const;
+  // Host elements that tensors over this storage can reach.
+  int64_t elements() const;
   void set_layout(spyre::Layout layout);
   // The type to convert by: untyped bytes are moved as they are.
   spyre::HostType type() const { return untyped ? spyre::HostType::I8 : host_type(dtype); }
@@ -37,13 +40,14 @@ class SpyreStorageImpl final : public c10::StorageImpl {
 };
 
 SpyreStorageImpl& storage_of(const at::Tensor& tensor);
+// The storage itself, or for one that torch made around an address of ours (from_blob, DLPack) a window on its memory.
+c10::Storage spyre_storage(const c10::Storage& storage);
 // Sizes as the card's memory needs them: max(device bytes, host bytes).
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype);
 
 // New storages.
 c10::intrusive_ptr<SpyreStorageImpl> make_storage(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
-                                                  c10::DeviceIndex device,
-                                                  const spyre::Layout* layout = nullptr);
+                                                  c10::DeviceIndex device, const spyre::Layout* layout = nullptr);
 c10::intrusive_ptr<SpyreStorageImpl> make_contiguous_storage(c10::IntArrayRef size, at::ScalarType dtype,
                                                              c10::DeviceIndex device);
 // The same memory under another layout.
@@ -60,6 +64,16 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
 
 spyre::DeviceView device_view(const at::Tensor& tensor);
 spyre::DeviceView whole_view(SpyreStorageImpl& storage);
+
+// PyTorch copies untyped storages through uint8 tensors over them. Over a typed storage such a tensor stands for the
+// bytes that its elements have on the host, which only copies and fills can make.
+bool byte_window(const at::Tensor& tensor);
+// All of a typed storage as host bytes, padding as zeros, and back.
+at::Tensor read_bytes(SpyreStorageImpl& storage);
+void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes);
+
+// Raises unless the elements of such a view are all inside the storage: its padding is nobody's.
+void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides);
 
 // The allocator of device memory, and of pinned host memory.
 c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes);

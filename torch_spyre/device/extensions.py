@@ -6,11 +6,14 @@ import functools
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.utils._device
+import torch.utils.dlpack
 
 from .. import _C
 from ..constants import DEVICE_NAME
@@ -19,34 +22,59 @@ from . import random
 
 def install() -> None:
     """Add them; called once, by autoload."""
-    torch.Tensor.device_tensor_layout = device_tensor_layout
-    torch.Tensor.to = _to_with_layout(torch.Tensor.to)
-    torch.empty = _empty_with_layout(torch.empty)
-    torch._tensor_str._tensor_str = _print_host_copy(torch._tensor_str._tensor_str)
+    # torch.device(...) as a context compares functions with this cached set: it must know the original torch.empty.
+    torch.utils._device._device_constructors()
+    _change(torch.Tensor, "device_tensor_layout", lambda _: device_tensor_layout)
+    _change(torch.Tensor, "to", _to_with_layout)
+    _change(torch, "empty", _empty_with_layout)
+    torch.jit._builtins._register_builtin(torch.empty, "aten::empty")  # known to torch.jit.script by identity
+    _change(torch._tensor_str, "_tensor_str", _print_host_copy)
+    _change(torch.Tensor, "__dlpack_device__", _dlpack_device)
+    _change(torch.Tensor, "__dlpack__", _dlpack)
+    for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
+        _change(torch.UntypedStorage, name, _not_shared)
+    _change(torch.nn.Module, "_apply", _apply_keeping_parameters)
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
-    _after_import("safetensors.torch", _load_safetensors_to_card)
+    _after_import("safetensors", _open_safetensors_to_card)
+    _after_import("safetensors.torch", _measure_for_safetensors)
+
+
+def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    setattr(owner, name, wrap(getattr(owner, name, None)))
 
 
 def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
     """How the tensor's storage lies on the card; None for tensors elsewhere."""
-    return _C.get_spyre_tensor_layout(tensor) if tensor.device.type == DEVICE_NAME else None
+    return _C.get_spyre_tensor_layout(tensor) if tensor.device.type == DEVICE_NAME and not _is_fake(tensor) else None
+
+
+def _is_fake(tensor: torch.Tensor | None = None) -> bool:
+    """Whether the tensor, or what would be made now, has no memory: fake tensors have no layout."""
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        return True
+    return tensor is not None and type(tensor).__name__ == "FakeTensor"
 
 
 def _to_with_layout(original: Any) -> Any:
     @functools.wraps(original)
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if "device_layout" not in kwargs:
+        layout = kwargs.pop("device_layout", None)
+        if layout is None:
             return original(self, *args, **kwargs)
-        layout = kwargs.pop("device_layout")
-        given = [*args, kwargs.pop("device", None), kwargs.pop("dtype", None)]
-        device = next((torch.device(a) for a in given if isinstance(a, (str, torch.device))), torch.device(DEVICE_NAME))
-        dtype = next((a for a in given if isinstance(a, torch.dtype)), self.dtype)
-        non_blocking = kwargs.pop("non_blocking", False)
-        if kwargs:
-            raise TypeError(f"Tensor.to(device_layout=...) does not take {', '.join(kwargs)}")
+        copy = kwargs.pop("copy", False)
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        if memory_format is not None:
+            raise TypeError("Tensor.to(device_layout=...) does not take memory_format")
+        device = device or (self.device if self.device.type == DEVICE_NAME else torch.device(DEVICE_NAME))
+        dtype = dtype or self.dtype
         _check_device(device)
+        if _is_fake(self):
+            return original(self, device, dtype, non_blocking, True)
+        there = self.device.type == DEVICE_NAME and device.index in (None, self.device.index) and self.dtype == dtype
+        if there and not copy and self.is_contiguous() and _C.get_spyre_tensor_layout(self) == layout:
+            return self
         return _C.empty_with_layout(list(self.size()), dtype, layout, device).copy_(self, non_blocking=non_blocking)
 
     return to
@@ -60,10 +88,10 @@ def _check_device(device: torch.device) -> None:
 def _empty_with_layout(original: Any) -> Any:
     @functools.wraps(original)
     def empty(*size: Any, **kwargs: Any) -> torch.Tensor:
-        if "device_layout" not in kwargs:
+        layout = kwargs.pop("device_layout", None)
+        if layout is None:
             return original(*size, **kwargs)
-        layout = kwargs.pop("device_layout")
-        device = torch.device(kwargs.pop("device", DEVICE_NAME))
+        device = torch.device(kwargs.pop("device", None) or DEVICE_NAME)
         dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
         requires_grad = kwargs.pop("requires_grad", False)
         shape = kwargs.pop("size", size)
@@ -72,6 +100,8 @@ def _empty_with_layout(original: Any) -> Any:
         _check_device(device)
         if len(shape) == 1 and not isinstance(shape[0], int):
             shape = shape[0]
+        if _is_fake():
+            return original(shape, dtype=dtype, device=device, requires_grad=requires_grad)
         return _C.empty_with_layout(list(shape), dtype, layout, device).requires_grad_(requires_grad)
 
     return empty
@@ -87,21 +117,149 @@ def _print_host_copy(original: Any) -> Any:
     return tensor_str
 
 
-def _load_safetensors_to_card(safetensors_torch: ModuleType) -> None:
-    """safetensors knows devices by name and not ours: read each mapped tensor and send it, one at a time."""
-    original = safetensors_torch.load_file
+def _dlpack_device(original: Any) -> Any:
+    @functools.wraps(original)
+    def dlpack_device(self: torch.Tensor) -> tuple[Any, int]:
+        if self.device.type != DEVICE_NAME:
+            return original(self)
+        return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
+
+    return dlpack_device
+
+
+def _dlpack(original: Any) -> Any:
+    """A capsule holds an address and strides, no layout: only this device can read it, through the memory's owner."""
 
     @functools.wraps(original)
-    def load_file(filename: Any, device: Any = "cpu", **kwargs: Any) -> dict[str, torch.Tensor]:
-        if not isinstance(device, (str, torch.device)) or torch.device(device).type != DEVICE_NAME:
-            return original(filename, device=device, **kwargs)
-        tensors = {}
-        with safetensors_torch.safe_open(filename, framework="pt", device="cpu", **kwargs) as file:
-            for name in file.keys():  # noqa: SIM118 - not a dictionary
-                tensors[name] = file.get_tensor(name).to(device)
-        return tensors
+    def dlpack(self: torch.Tensor, *, dl_device: tuple[Any, int] | None = None, **kwargs: Any) -> Any:
+        if self.device.type == DEVICE_NAME:
+            if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+                raise BufferError(
+                    f"a tensor on {self.device} lies in sticks, in the card's number formats: no other device can read "
+                    "its memory. Export a host copy: tensor.cpu()"
+                )
+            if not self.requires_grad and not kwargs.get("copy"):
+                seen = torch._C._from_dlpack(torch._C._to_dlpack(self))
+                if self.numel() > 0 and device_tensor_layout(seen) != device_tensor_layout(self):
+                    raise BufferError("this tensor reads shared memory by a layout of its own: export tensor.clone()")
+        return original(self, dl_device=dl_device, **kwargs)
 
-    safetensors_torch.load_file = load_file
+    return dlpack
+
+
+def _not_shared(original: Any) -> Any:
+    @functools.wraps(original)
+    def share(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == DEVICE_NAME:
+            raise RuntimeError(
+                "memory of a card belongs to one process and cannot be shared: send a CPU tensor (tensor.cpu()) and "
+                "move it to the card in the other process"
+            )
+        return original(self, *args, **kwargs)
+
+    return share
+
+
+def _apply_keeping_parameters(original: Any) -> Any:
+    """Module.to must keep its Parameter objects: optimizers hold them, and tied weights are one object.
+
+    PyTorch moves a parameter in place with ``.data =`` where it knows both devices, which PrivateUse1 is not among; for
+    the others it makes new parameters. Swapping contents, which PyTorch also offers, keeps the objects.
+    """
+
+    @functools.wraps(original)
+    def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        swap = before or _crosses(self, fn)
+        torch.__future__.set_swap_module_params_on_conversion(swap)
+        try:
+            return original(self, fn, recurse=False)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+
+    return apply
+
+
+def _crosses(module: torch.nn.Module, fn: Any) -> bool:
+    """Whether fn takes a parameter of this module to or from the card."""
+    parameters = [p for p in module._parameters.values() if p is not None]
+    # Contents of what somebody watches cannot be swapped.
+    if not parameters or any(weakref.getweakrefs(p) or _is_fake(p) for p in parameters):
+        return False
+    here = parameters[0].device.type
+    with torch.no_grad():
+        there = fn(parameters[0].new_empty(0)).device.type
+    return here != there and DEVICE_NAME in (here, there)
+
+
+def _open_safetensors_to_card(safetensors: ModuleType) -> None:
+    """safetensors knows devices by name and not ours: map the file on the host, send each tensor when asked for it."""
+    original = safetensors.safe_open
+
+    def is_card(device: Any) -> bool:
+        return isinstance(device, (str, torch.device)) and torch.device(device).type == DEVICE_NAME
+
+    class safe_open:  # noqa: N801 - the name users import
+        def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
+            return object.__new__(cls) if is_card(device) else original(filename, framework, device, **kwargs)
+
+        def __init__(self, filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> None:
+            self._file, self._device = original(filename, framework, "cpu", **kwargs), device
+
+        def __enter__(self) -> safe_open:
+            self._file.__enter__()
+            return self
+
+        def __exit__(self, *error: Any) -> None:
+            self._file.__exit__(*error)
+
+        def keys(self) -> list[str]:
+            return self._file.keys()
+
+        def offset_keys(self) -> list[str]:
+            return self._file.offset_keys()
+
+        def metadata(self) -> dict[str, str] | None:
+            return self._file.metadata()
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            return self._file.get_tensor(name).to(self._device)
+
+        def get_tensors(self) -> dict[str, torch.Tensor]:
+            return {name: self.get_tensor(name) for name in self.keys()}
+
+        def get_slice(self, name: str) -> Slice:
+            return Slice(self._file.get_slice(name), self._device)
+
+    class Slice:
+        def __init__(self, part: Any, device: Any) -> None:
+            self._part, self._device = part, device
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._part, name)
+
+        def __getitem__(self, index: Any) -> torch.Tensor:
+            return self._part[index].to(self._device)
+
+    safetensors.safe_open = safe_open  # type: ignore[attr-defined]
+
+
+def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
+    """safetensors asks whether a tensor covers its storage: padding on the card does not count."""
+    original = getattr(safetensors_torch, "storage_size", None)
+    if original is None:  # torch was imported by this very module, which is not complete yet
+        return
+
+    @functools.wraps(original)
+    def storage_size(tensor: torch.Tensor) -> int:
+        if tensor.device.type != DEVICE_NAME or _is_fake(tensor):
+            return original(tensor)
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).nbytes
+
+    safetensors_torch.storage_size = storage_size  # type: ignore[attr-defined]
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
