@@ -76,7 +76,9 @@ def fallbacks() -> None:
 
 if __name__ == "__main__":
     card = torch.spyre.get_device_properties()
-    print(f"{card.name}: {card.multi_processor_count} cores, {card.total_memory >> 30} GiB, mode {card.mode}, {card.simd}")
+    print(
+        f"{card.name}: {card.multi_processor_count} cores, {card.total_memory >> 30} GiB, mode {card.mode}, {card.simd}"
+    )
     tensors()
     layouts()
     streams()

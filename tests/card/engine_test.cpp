@@ -1,52 +1,15 @@
-// Streams, events, waits, errors, modelled time, loops in parallel.
+// Streams, events, waits, errors and interrupts. The threads' side is in pool_test.cpp.
 #include "card/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <random>
-#include <set>
 
+#include "streams.h"
 #include "testing.h"
 
 using namespace spyre;
+using namespace spyre::testing;
 
 namespace {
-
-// The streams of one card, without the card.
-struct Streams {
-  Progress progress;
-  std::vector<Stream> all;
-  explicit Streams(int count) : all(count) {
-    for (int id = 0; id < count; ++id) {
-      all[id].card = 0;
-      all[id].id = id;
-      all[id].high_priority = id > 32;
-      all[id].progress = &progress;
-    }
-  }
-  Stream& operator[](int id) { return all[id]; }
-};
-
-// Closed until someone opens it.
-class Gate {
- public:
-  void open() { open_.store(true), open_.notify_all(); }
-  void pass() const { open_.wait(false); }
-  bool is_open() const { return open_; }
-
- private:
-  std::atomic<bool> open_{false};
-};
-
-// A test that hangs kills the process instead of stopping the whole run.
-struct Deadline {
-  explicit Deadline(unsigned seconds) { alarm(seconds); }
-  ~Deadline() { alarm(0); }
-};
-
-const InterruptCheck never;
 
 // Holds every worker until the gate opens.
 void occupy(Engine& engine, Streams& streams, int first_stream, Gate& gate) {
@@ -75,8 +38,8 @@ struct TakesLock {
 TEST("engine: a stream carries its work out in order") {
   Deadline deadline(60);
   for (int threads : {1, 2, 4}) {
-    Engine engine(threads, false);
     Streams streams(3);
+    Engine engine(threads, false);
     std::vector<int> order;
     for (int i = 0; i < 2000; ++i) {
       const uint64_t sequence = engine.submit(streams[1], {[&order, i] { order.push_back(i); }});
@@ -88,10 +51,35 @@ TEST("engine: a stream carries its work out in order") {
   }
 }
 
+TEST("engine: idle workers are woken, one for each stream") {
+  Deadline deadline(60);
+  Streams streams(3);
+  Engine engine(3, false);
+  // No call here may help: the streams' tasks wait for each other, so each needs a worker of its own.
+  const auto meet = [&](int count) {
+    Gate gates[3];
+    for (int id = 0; id < count; ++id)
+      engine.submit(streams[id], {[&, id, count] {
+                      gates[id].open();
+                      for (int other = 0; other < count; ++other) gates[other].pass();
+                    }});
+    for (int id = 0; id < count; ++id)
+      while (!engine.finished(streams[id])) std::this_thread::yield();
+  };
+  for (int round = 0; round < 5; ++round) {
+    usleep(5000);  // longer than an idle worker looks out
+    meet(3);
+  }
+  for (int round = 0; round < 300; ++round) {  // one worker looks out, the others sleep
+    meet(1);
+    meet(2);
+  }
+}
+
 TEST("engine: streams run at the same time") {
   Deadline deadline(60);
-  Engine engine(2, false);
   Streams streams(2);
+  Engine engine(2, false);
   Gate a, b;
   engine.submit(streams[0], {[&] { a.open(), b.pass(); }});
   engine.submit(streams[1], {[&] { b.open(), a.pass(); }});
@@ -102,8 +90,8 @@ TEST("engine: streams run at the same time") {
 
 TEST("engine: high-priority streams go first") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(40);
+  Engine engine(1, false);
   Gate gate;
   occupy(engine, streams, 0, gate);
   std::vector<int> order;
@@ -118,8 +106,8 @@ TEST("engine: high-priority streams go first") {
 
 TEST("engine: a stream waits for an event, and only for the recording that it saw") {
   Deadline deadline(60);
-  Engine engine(2, false);
   Streams streams(3);
+  Engine engine(2, false);
   Gate first, second;
   std::atomic<int> seen{0};
   Event event;
@@ -146,8 +134,8 @@ TEST("engine: a stream waits for an event, and only for the recording that it sa
 
 TEST("engine: an event may be destroyed while streams wait for it") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(2);
+  Engine engine(1, false);
   Gate gate;
   int seen = 0;
   engine.submit(streams[0], {[&] { gate.pass(); }});
@@ -165,8 +153,8 @@ TEST("engine: an event may be destroyed while streams wait for it") {
 TEST("engine: chains of events over many streams") {
   Deadline deadline(60);
   for (int threads : {1, 3}) {
-    Engine engine(threads, false);
     Streams streams(33);
+    Engine engine(threads, false);
     std::vector<int> order;  // unguarded: the events order all of it
     for (int round = 0; round < 50; ++round)
       for (int id = 0; id < 33; ++id) {
@@ -182,8 +170,8 @@ TEST("engine: chains of events over many streams") {
 
 TEST("engine: a blocking caller carries its own work out") {
   Deadline deadline(60);
-  Engine engine(2, false);
   Streams streams(1);
+  Engine engine(2, false);
   for (int i = 0; i < 2000; ++i) {
     std::thread::id ran_by;
     const uint64_t sequence =
@@ -195,12 +183,12 @@ TEST("engine: a blocking caller carries its own work out") {
 
 TEST("engine: work submitted behind a blocking caller's is not left lying") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(1);
+  Engine engine(1, false);
   for (int i = 0; i < 200; ++i) {
     std::atomic<bool> behind{false};
-    const uint64_t sequence = engine.submit(
-        streams[0], {[&] { engine.submit(streams[0], {[&] { behind = true; }}); }}, Engine::Wake::caller_waits);
+    const uint64_t sequence = engine.submit(streams[0], {[&] { engine.submit(streams[0], {[&] { behind = true; }}); }},
+                                            Engine::Wake::caller_waits);
     engine.wait(streams[0], sequence, never);
     while (!behind) std::this_thread::yield();  // no wait that would help
     engine.wait(streams[0], never);
@@ -209,8 +197,8 @@ TEST("engine: work submitted behind a blocking caller's is not left lying") {
 
 TEST("engine: a wait helps along the whole chain of events when every worker is busy") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(5);
+  Engine engine(1, false);
   Gate gate;
   occupy(engine, streams, 0, gate);
   // 3 waits for 2 waits for 1; nobody but this thread can carry any of it out.
@@ -229,12 +217,13 @@ TEST("engine: a wait helps along the whole chain of events when every worker is 
 
 TEST("engine: a waiting thread is woken to help when the worker turns to something long") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(4);
-  Gate start, gate;
+  Engine engine(1, false);
+  Gate inside, start, gate;
   bool done = false;
   Event event;
-  engine.submit(streams[0], {[&] { start.pass(), usleep(3000); }});  // by now the waiter sleeps
+  engine.submit(streams[0], {[&] { inside.open(), start.pass(), usleep(3000); }});  // by then the waiter sleeps
+  inside.pass();
   engine.record(streams[0], event);
   engine.submit(streams[1], {[&] { gate.pass(); }});  // what the worker takes up next
   engine.wait_event(streams[2], event);
@@ -250,8 +239,8 @@ TEST("engine: a waiting thread is woken to help when the worker turns to somethi
 TEST("engine: an error is raised once, at the next wait, and the stream works again") {
   Deadline deadline(60);
   for (bool by_event : {false, true}) {
-    Engine engine(2, false);
     Streams streams(2);
+    Engine engine(2, false);
     Gate gate;
     std::vector<int> ran;
     bool copied = false;
@@ -285,8 +274,8 @@ TEST("engine: an error is raised once, at the next wait, and the stream works ag
 
 TEST("engine: an error belongs to the waits that reach its task") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(1);
+  Engine engine(1, false);
   int ran = 0;
   const uint64_t good = engine.submit(streams[0], {[&] { ++ran; }});
   const uint64_t bad = engine.submit(streams[0], {[] { throw Error("late"); }});
@@ -303,8 +292,8 @@ TEST("engine: an error belongs to the waits that reach its task") {
 }
 
 TEST("engine: a task tells whether it was carried out") {
-  Engine engine(1, false);
   Streams streams(1);
+  Engine engine(1, false);
   bool first = false, second = false, third = false;
   engine.submit(streams[0], {[] {}, 0, false, &first});
   engine.submit(streams[0], {[] { throw Error("no"); }, 0, false, &second});
@@ -315,8 +304,8 @@ TEST("engine: a task tells whether it was carried out") {
 
 TEST("engine: settle waits and leaves errors where they are") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(1);
+  Engine engine(1, false);
   const uint64_t sequence = engine.submit(streams[0], {[] { throw Error("kept"); }});
   engine.settle({&streams.progress, 0, sequence}, never);
   CHECK(streams.progress.finished(0, sequence));
@@ -325,8 +314,8 @@ TEST("engine: settle waits and leaves errors where they are") {
 
 TEST("engine: an interrupted wait stops waiting, the work goes on") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(2);
+  Engine engine(1, false);
   Gate gate, inside;
   std::atomic<bool> done{false};
   engine.submit(streams[0], {[&] { inside.open(), gate.pass(); }});
@@ -342,8 +331,8 @@ TEST("engine: an interrupted wait stops waiting, the work goes on") {
 
 TEST("engine: a task whose wait was interrupted can be withdrawn") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(2);
+  Engine engine(1, false);
   Gate gate;
   std::atomic<int> destroyed{0};
   bool ran = false;
@@ -352,8 +341,7 @@ TEST("engine: a task whose wait was interrupted can be withdrawn") {
   engine.record(streams[0], event);
   engine.wait_event(streams[1], event);
   auto held = std::make_shared<TakesLock>(engine, streams[1], destroyed);
-  const uint64_t sequence =
-      engine.submit(streams[1], {[&ran, held] { ran = true; }}, Engine::Wake::caller_waits);
+  const uint64_t sequence = engine.submit(streams[1], {[&ran, held] { ran = true; }}, Engine::Wake::caller_waits);
   held.reset();
   CHECK_THROWS(engine.wait(streams[1], sequence, [] { return true; }), Interrupted, "interrupted");
   engine.withdraw(streams[1], sequence);
@@ -377,8 +365,8 @@ TEST("engine: a task whose wait was interrupted can be withdrawn") {
 
 TEST("engine: an interrupted blocking caller leaves its work to the pool") {
   Deadline deadline(60);
-  Engine engine(1, false);
   Streams streams(2);
+  Engine engine(1, false);
   Gate gate;
   occupy(engine, streams, 0, gate);
   Event event;
@@ -408,120 +396,6 @@ TEST("engine: what a task holds is let go without the engine's lock") {
   }
 }
 
-TEST("engine: modelled time follows from stream order and events only") {
-  Deadline deadline(60);
-  const auto script = [](Engine& engine, Streams& streams, std::mt19937* jitter) {
-    std::vector<Event> events(40);
-    std::vector<Picoseconds> times;
-    std::mt19937 choose(5);
-    for (int i = 0; i < 400; ++i) {
-      Stream& stream = streams[choose() % 8];
-      Event& event = events[choose() % events.size()];
-      const Picoseconds duration = choose() % 1000;
-      engine.submit(stream, {[] {}, duration});
-      if (choose() % 3 == 0) engine.record(stream, event);
-      if (choose() % 3 == 0) engine.wait_event(streams[choose() % 8], event);
-      if (jitter && (*jitter)() % 20 == 0) usleep((*jitter)() % 200);
-      if (jitter && (*jitter)() % 20 == 0) engine.wait(streams[(*jitter)() % 8], never);
-    }
-    for (const Event& event : events) times.push_back(event.record ? event.record->time : -1);
-    for (int id = 0; id < 8; ++id) times.push_back(engine.time(streams[id]));
-    for (int id = 0; id < 8; ++id) engine.wait(streams[id], never);
-    return times;
-  };
-  Engine timing(1, true);
-  Streams timed(8);
-  const std::vector<Picoseconds> expected = script(timing, timed, nullptr);
-  std::mt19937 jitter(1);
-  for (int threads : {1, 2, 5}) {
-    Engine engine(threads, false);
-    Streams streams(8);
-    CHECK(script(engine, streams, &jitter) == expected);
-  }
-}
-
-TEST("engine: modelled time of a small graph") {
-  Engine engine(2, false);
-  Streams streams(2);
-  Event event, again;
-  engine.submit(streams[0], {[] {}, 100});
-  engine.record(streams[0], event);
-  engine.submit(streams[1], {[] {}, 30});
-  engine.wait_event(streams[1], event);
-  CHECK(engine.time(streams[1]) == 100);
-  engine.submit(streams[1], {[] {}, 5});
-  engine.record(streams[1], again);
-  CHECK(event.record->time == 100 && again.record->time == 105);
-  engine.wait_event(streams[0], again);
-  engine.wait_event(streams[0], event);  // the past does not turn time back
-  CHECK(engine.time(streams[0]) == 105);
-  for (int id : {0, 1}) engine.wait(streams[id], never);
-}
-
-TEST("engine: in timing mode only callbacks run, at once") {
-  Engine engine(1, true);
-  Streams streams(1);
-  int device = 0, host = 0;
-  Event event;
-  engine.submit(streams[0], {[&] { ++device; }, 10});
-  engine.submit(streams[0], {[&] { ++host; }, 0, true});
-  engine.record(streams[0], event);
-  CHECK(device == 0 && host == 1 && engine.finished(event) && engine.finished(streams[0]));
-  engine.submit(streams[0], {[] { throw Error("callback"); }, 0, true});
-  CHECK_THROWS(engine.wait(streams[0], never), Error, "callback");
-  engine.wait(streams[0], never);
-}
-
-TEST("engine: parallel_for calls each index once") {
-  Deadline deadline(60);
-  for (int threads : {1, 2, 4}) {
-    Engine engine(threads, false);
-    for (int64_t count : {0, 1, 2, 3, 7, 1000}) {
-      std::vector<std::atomic<int>> calls(count);
-      engine.parallel_for(count, [&](int64_t i) { ++calls[i]; });
-      CHECK(std::all_of(calls.begin(), calls.end(), [](const auto& n) { return n == 1; }));
-    }
-  }
-}
-
-TEST("engine: parallel_for uses idle workers, and nests") {
-  Deadline deadline(60);
-  Engine engine(3, false);
-  Streams streams(1);
-  std::atomic<int> inside{0}, total{0};
-  // Three bodies meet: the caller and two workers must be in them at the same time.
-  engine.parallel_for(3, [&](int64_t) {
-    ++inside;
-    while (inside < 3) std::this_thread::yield();
-  });
-  CHECK(inside == 3);
-  for (int round = 0; round < 50; ++round) {
-    engine.submit(streams[0], {[&] {
-                    engine.parallel_for(8, [&](int64_t) { engine.parallel_for(8, [&](int64_t) { ++total; }); });
-                  }});
-    engine.parallel_for(5, [&](int64_t) { ++total; });
-  }
-  engine.wait(streams[0], never);
-  CHECK(total == 50 * (64 + 5));
-}
-
-TEST("engine: parallel_for raises what a body throws") {
-  Deadline deadline(60);
-  for (int threads : {1, 4}) {
-    Engine engine(threads, false);
-    for (int round = 0; round < 200; ++round) {
-      std::atomic<int> calls{0};
-      CHECK_THROWS(engine.parallel_for(100,
-                                       [&](int64_t i) {
-                                         ++calls;
-                                         if (i == round % 100) throw Error("body");
-                                       }),
-                   Error, "body");
-      CHECK(calls >= 1 && calls <= 100);
-    }
-  }
-}
-
 TEST("engine: the destructor lets queued work finish") {
   Deadline deadline(60);
   std::atomic<int> ran{0};
@@ -537,60 +411,4 @@ TEST("engine: the destructor lets queued work finish") {
     }
   }
   CHECK(ran == 100);
-}
-
-TEST("engine: stress, no lost wake-ups") {
-  Deadline deadline(240);
-  constexpr int kThreads = 8, kStreamsUsed = 32, kTasks = 2500;
-  for (int threads : {1, 2, 3}) {
-    Engine engine(threads, false);
-    Streams streams(kStreamsUsed);
-    std::vector<int64_t> ran(kStreamsUsed, 0);  // each written by its own stream only
-    std::atomic<int64_t> submitted[kStreamsUsed] = {};
-    std::vector<std::thread> hosts;
-    for (int t = 0; t < kThreads; ++t)
-      hosts.emplace_back([&, t] {
-        std::mt19937 random(static_cast<unsigned>(t + 100 * threads));
-        std::vector<Event> events(4);
-        for (int i = 0; i < kTasks; ++i) {
-          const int id = static_cast<int>(random() % kStreamsUsed);
-          ++submitted[id];
-          const auto body = [&ran, id] { ++ran[id]; };
-          switch (random() % 8) {
-            case 0: {  // a blocking caller
-              const uint64_t sequence = engine.submit(streams[id], {body}, Engine::Wake::caller_waits);
-              engine.wait(streams[id], sequence, never);
-              break;
-            }
-            case 1:
-              engine.submit(streams[id], {body});
-              engine.wait(streams[id], never);
-              break;
-            case 2:
-              engine.submit(streams[id], {body});
-              engine.record(streams[id], events[random() % 4]);
-              engine.wait_event(streams[static_cast<int>(random() % kStreamsUsed)], events[random() % 4]);
-              break;
-            case 3:
-              engine.submit(streams[id], {body});
-              engine.wait(events[random() % 4], never);
-              break;
-            case 4:
-              engine.submit(streams[id], {[&, body] {
-                              body();
-                              std::atomic<int> sum{0};
-                              engine.parallel_for(4, [&](int64_t n) { sum += static_cast<int>(n); });
-                              if (sum != 6) std::abort();
-                            }});
-              if (random() % 50 == 0) usleep(random() % 300);  // let workers fall asleep
-              break;
-            default:
-              engine.submit(streams[id], {body});
-          }
-        }
-      });
-    for (std::thread& host : hosts) host.join();
-    for (int id = 0; id < kStreamsUsed; ++id) engine.wait(streams[id], never);
-    for (int id = 0; id < kStreamsUsed; ++id) CHECK(ran[id] == submitted[id]);
-  }
 }

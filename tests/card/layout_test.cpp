@@ -150,8 +150,8 @@ TEST("layout: bytes, text and the shortcut that torch.empty takes") {
   CHECK(dense({2}).device_bytes() == 128);
   CHECK(dense({512, 256}).str() ==
         "SpyreTensorLayout(device_size=[4, 512, 64], stride_map =[64, 256, 1], device_dtype=DataFormats.SEN169_FP16)");
-  for (const Dims& size : {Dims{}, Dims{0}, Dims{1}, Dims{64}, Dims{65}, Dims{3, 200}, Dims{200, 3}, Dims{2, 0, 9},
-                           Dims{4, 1, 7, 129}})
+  for (const Dims& size :
+       {Dims{}, Dims{0}, Dims{1}, Dims{64}, Dims{65}, Dims{3, 200}, Dims{200, 3}, Dims{2, 0, 9}, Dims{4, 1, 7, 129}})
     for (DataFormat format : {kF16, DataFormat::IEEE_FP32, DataFormat::SENINT8})
       CHECK(default_layout_bytes(size.data(), size.size(), format) == dense(size, {}, format).device_bytes());
 }
@@ -190,7 +190,7 @@ TEST("layout: explicit layouts place elements by the identity") {
   CHECK(whole({{3, 1, 40, 64}, {0, -1, 60, 1}, kF16}, {40, 60}) == 1);  // expanded
   CHECK(whole({{1024, 4, 64}, {256, 64, 1}, kF16}, {1024, 256}) == 1);  // permuted
   CHECK(whole({{2, 2, 2, 3, 64}, {64, 128, 768, 256, 1}, kF16}, {6, 256}) == 1);
-  CHECK(whole({{4, 4, 64}, {256, 64, 1}, kF16}, {1024}) == 1);               // a view of one dimension
+  CHECK(whole({{4, 4, 64}, {256, 64, 1}, kF16}, {1024}) == 1);                           // a view of one dimension
   CHECK(whole({{8, 2, 4, 64, 64}, {64, 32768, 65536, 1, 512}, kF16}, {512, 512}) == 1);  // tiled twice
   const Layout replicas{{3, 1, 40, 64}, {0, -1, 60, 1}, kF16};
   CHECK(places(replicas).replicas.size() == 1 && places(replicas).replicas[0].device_stride == 40 * 64);
@@ -206,24 +206,24 @@ TEST("layout: a padded row's tail is not the next row") {
 TEST("layout: common views take few pieces") {
   const Layout matrix = dense({1024, 256}), cube = dense({5, 10, 200}), odd = dense({300, 400});
   CHECK(pieces_of(matrix, {{1024, 256}, {256, 1}}) == 1);
-  CHECK(pieces_of(matrix, {{256, 1024}, {1, 256}}) == 1);                      // transposed
-  CHECK(pieces_of(matrix, {{1024, 97}, {256, 1}, 3}) == 2);                    // x[:, 3:100]
-  CHECK(pieces_of(matrix, {{1024, 253}, {256, 1}, 3}) == 2);                   // x[:, 3:]
-  CHECK(pieces_of(matrix, {{1024, 200}, {256, 1}, 3}) == 3);                   // x[:, 3:203]
-  CHECK(pieces_of(matrix, {{72, 70}, {256, 1}, 5 * 256 + 130}) == 2);          // x[5:77, 130:200]
-  CHECK(pieces_of(matrix, {{1024, 128}, {256, 2}}) == 1);                      // x[:, ::2]
-  CHECK(pieces_of(matrix, {{1024, 86}, {256, 3}}) <= 5);                       // x[:, ::3]
-  CHECK(pieces_of(matrix, {{342, 256}, {768, 1}}) == 1);                       // x[::3]
-  CHECK(pieces_of(matrix, {{262144}, {1}}) == 1);                              // flat
-  CHECK(pieces_of(matrix, {{100000}, {1}, 777}) <= 7);                         // flat at an odd offset
-  CHECK(pieces_of(matrix, {{256}, {257}}) == 1);                               // diagonal
+  CHECK(pieces_of(matrix, {{256, 1024}, {1, 256}}) == 1);              // transposed
+  CHECK(pieces_of(matrix, {{1024, 97}, {256, 1}, 3}) == 2);            // x[:, 3:100]
+  CHECK(pieces_of(matrix, {{1024, 253}, {256, 1}, 3}) == 2);           // x[:, 3:]
+  CHECK(pieces_of(matrix, {{1024, 200}, {256, 1}, 3}) == 3);           // x[:, 3:203]
+  CHECK(pieces_of(matrix, {{72, 70}, {256, 1}, 5 * 256 + 130}) == 2);  // x[5:77, 130:200]
+  CHECK(pieces_of(matrix, {{1024, 128}, {256, 2}}) == 1);              // x[:, ::2]
+  CHECK(pieces_of(matrix, {{1024, 86}, {256, 3}}) <= 5);               // x[:, ::3]
+  CHECK(pieces_of(matrix, {{342, 256}, {768, 1}}) == 1);               // x[::3]
+  CHECK(pieces_of(matrix, {{262144}, {1}}) == 1);                      // flat
+  CHECK(pieces_of(matrix, {{100000}, {1}, 777}) <= 7);                 // flat at an odd offset
+  CHECK(pieces_of(matrix, {{256}, {257}}) == 1);                       // diagonal
   CHECK(pieces_of(cube, {{5, 10, 200}, {2000, 200, 1}}) == 2);
-  CHECK(pieces_of(cube, {{50, 200}, {200, 1}}) == 2);                          // flatten(0, 1)
-  CHECK(pieces_of(cube, {{5, 2000}, {2000, 1}}) == 2);                         // flatten(1, 2)
+  CHECK(pieces_of(cube, {{50, 200}, {200, 1}}) == 2);   // flatten(0, 1)
+  CHECK(pieces_of(cube, {{5, 2000}, {2000, 1}}) == 2);  // flatten(1, 2)
   CHECK(pieces_of(cube, {{10, 5, 200}, {200, 2000, 1}}) == 2);
-  CHECK(pieces_of(odd, {{600, 200}, {200, 1}}) <= 6);                          // view(600, 200)
-  CHECK(pieces_of(dense({1000}), {{331, 10}, {3, 1}}) <= 80);                  // unfold(0, 10, 3)
-  CHECK(pieces_of(dense({}), {{7}, {0}}) == 1);                                // a number, expanded
+  CHECK(pieces_of(odd, {{600, 200}, {200, 1}}) <= 6);          // view(600, 200)
+  CHECK(pieces_of(dense({1000}), {{331, 10}, {3, 1}}) <= 80);  // unfold(0, 10, 3)
+  CHECK(pieces_of(dense({}), {{7}, {0}}) == 1);                // a number, expanded
 }
 
 TEST("layout: an incommensurable view of a large tensor does not exhaust the stack") {

@@ -1,4 +1,5 @@
-// A minimal test frame for the card's C++ unit tests: TEST("name") { CHECK(...); CHECK_THROWS(expr, Type, "part of message"); }
+// A minimal test frame for the card's C++ unit tests: TEST("name") { CHECK(...); CHECK_THROWS(expr, Type, "part of
+// message"); }
 #pragma once
 
 #include <cstdio>
@@ -59,11 +60,11 @@ inline int main_(int argc, char** argv) {
   static void SPYRE_JOIN(test_, __LINE__)()
 #define CHECK(condition) \
   if (!(condition)) spyre::testing::fail(__FILE__, __LINE__, "CHECK(" #condition ")")
-#define CHECK_THROWS(expression, Type, part)                                                                \
-  try {                                                                                                     \
-    expression;                                                                                             \
-    spyre::testing::fail(__FILE__, __LINE__, #expression " did not throw " #Type);                          \
-  } catch (const Type& error) {                                                                             \
-    if (!std::strstr(error.what(), part))                                                                   \
-      spyre::testing::fail(__FILE__, __LINE__, std::string(#expression " said: ") + error.what());          \
+#define CHECK_THROWS(expression, Type, part)                                                       \
+  try {                                                                                            \
+    expression;                                                                                    \
+    spyre::testing::fail(__FILE__, __LINE__, #expression " did not throw " #Type);                 \
+  } catch (const Type& error) {                                                                    \
+    if (!std::strstr(error.what(), part))                                                          \
+      spyre::testing::fail(__FILE__, __LINE__, std::string(#expression " said: ") + error.what()); \
   }

@@ -70,8 +70,11 @@ def test_results_are_the_same_in_strict(python):
         ("torch.empty(10, device='spyre').cpu()", "a copy to the host read device memory that was never written"),
         ("torch.empty(10, device='spyre').clone(); torch.spyre.synchronize()", "a copy on the card read device memory"),
         ("x = torch.empty(10, device='spyre'); x[:9] = 1; x.cpu()", "never written"),
-        ("_C.launch_jobplan(plan, [torch.empty(4, 64, device='spyre'), torch.empty(4, 64, device='spyre')]);"
-         "torch.spyre.synchronize()", "program 'k', step 0"),
+        (
+            "_C.launch_jobplan(plan, [torch.empty(4, 64, device='spyre'), torch.empty(4, 64, device='spyre')]);"
+            "torch.spyre.synchronize()",
+            "program 'k', step 0",
+        ),
     ],
 )
 def test_strict_finds_uninitialised_reads(python, action, what):
@@ -136,3 +139,9 @@ def test_another_hardware_description(python, tmp_path):
     usual = float(python(code, SPYRE_CARD="timing").stdout)
     halved = float(python(code, SPYRE_CARD="timing", SPYRE_HARDWARE=str(slow)).stdout)
     assert halved / usual == pytest.approx(2, rel=0.01)
+
+
+def test_timing_refuses_shapes_that_depend_on_values(python):
+    done = python("import torch; torch.nonzero(torch.ones(3, device='spyre'))", SPYRE_CARD="timing")
+    assert done.returncode == 1
+    assert "aten::nonzero gives a result whose shape depends on values" in done.stderr

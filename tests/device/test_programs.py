@@ -15,7 +15,11 @@ def program(op="copy", extents=(4, 64), slices=(4, 1), operands=None, **more):
 
 
 def kernel(*steps, arguments=(512, 512), **more):
-    code = {"name": "k", "arguments": list(arguments), "steps": [{"type": "Compute", "program": {"steps": list(steps)}}]}
+    code = {
+        "name": "k",
+        "arguments": list(arguments),
+        "steps": [{"type": "Compute", "program": {"steps": list(steps)}}],
+    }
     return {**code, **more}
 
 
@@ -132,7 +136,7 @@ def test_error_in_a_host_step_names_its_cause_and_leaves_other_streams_working()
         _C.launch_jobplan(_C.prepare_kernel(kernel(program())), [target, source])
     healthy.synchronize()
     assert torch.equal(target.cpu(), source.cpu())
-    with pytest.raises(KeyError, match="missing scale"):
+    with pytest.raises(RuntimeError, match=r"plan 'bad', step 0 \(HostCompute\): KeyError: 'missing scale'"):
         broken.synchronize()
     broken.synchronize()  # raised once, then cleared
 
@@ -147,11 +151,17 @@ def test_error_in_a_host_step_names_its_cause_and_leaves_other_streams_working()
         (program(extents=(64, 64), slices=(64, 1)), "more than the 32 cores"),
         (program(slices=(1, 4)), "two cores write into one stick"),
         (program(op="fill"), "operands: fill takes 1, has 2"),
-        (program(operands=[{"argument": 0, "strides": [STICK, 2]}] + [{"argument": 7, "strides": [STICK, 2]}]), "argument 7 of 2"),
+        (
+            program(operands=[{"argument": 0, "strides": [STICK, 2]}] + [{"argument": 7, "strides": [STICK, 2]}]),
+            "argument 7 of 2",
+        ),
         (program(operands=[{"argument": 0, "strides": [STICK]}] * 2), "operand 0: needs one stride per extent"),
         (program(operands=[{"argument": 0, "strides": [STICK, 3]}] * 2), "not a multiple of the element"),
         (program(operands=[{"argument": 0, "offset": 2, "strides": [STICK, 2]}] * 2), r"reaches bytes \[2, 514\)"),
-        (program(operands=[{"argument": 0, "offset": -2, "strides": [STICK, 2]}] * 2), r"reaches bytes \[-2"),
+        (
+            program(operands=[{"argument": 0, "offset": -2, "strides": [STICK, 2]}] * 2),
+            "operand 0: offset -2 is no address",
+        ),
         (program(operands=[{"argument": 0, "strides": [2**62, 2]}] * 2), "beyond the card's address space"),
         (
             program(
@@ -167,8 +177,6 @@ def test_error_in_a_host_step_names_its_cause_and_leaves_other_streams_working()
     ],
 )
 def test_malformed_program_is_refused(step, message):
-    if isinstance(step.get("extents"), list) and step["extents"] == ["a", "b"]:
-        step["extents"] = "ab"
     with pytest.raises(ValueError, match=message):
         _C.prepare_kernel(kernel(step))
 
@@ -177,8 +185,8 @@ def test_malformed_program_is_refused(step, message):
     ("steps", "message"),
     [
         ([{"type": "Dance"}], "unknown step type 'Dance'"),
-        ([{"type": "H2D", "argument": 5, "buffer": 0}], "argument 5"),
-        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer 3"),
+        ([{"type": "H2D", "argument": 5, "buffer": 0}], "argument: 5 of 1"),
+        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer: 3 of 1"),
         ([{"type": "D2H", "argument": 0, "offset": 127, "buffer": 0}], "127"),
     ],
 )

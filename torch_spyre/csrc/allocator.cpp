@@ -140,8 +140,8 @@ c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes) {
 }
 
 spyre::Held block_of(const c10::DataPtr& data, bool& own) {
-  own = data.get_deleter() == kRelease[data.device().index()];
   if (!data.get()) return {};
+  own = data.get_deleter() == kRelease[data.device().index()];
   spyre::Memory& memory = card(data.device().index()).memory();
   if (own) return {&memory, static_cast<spyre::Block*>(data.get_context())};
   spyre::Block* block = memory.find(data.get());
@@ -171,22 +171,12 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c
                                             c10::DataPtr data, c10::Allocator*, bool resizable) {
   const auto bytes = static_cast<size_t>(size_bytes.expect_int());
   if (data.get() && data.get_deleter() != kRelease[data.device().index()]) {
-    auto storage = c10::make_intrusive<SpyreStorageImpl>(bytes, std::move(data), nullptr, false);
-    storage->find_block();
-    const auto* base = static_cast<const SpyreStorageImpl*>(storage->held().block->owner);
-    TORCH_CHECK(base, "this spyre memory does not say which tensor it holds");
-    storage->dtype = base->dtype;
-    storage->size = base->size;
-    storage->strides = base->strides;
-    storage->set_layout(base->layout());
-    const auto* start = static_cast<const char*>(base->data_ptr().get());
-    storage->origin = (static_cast<const char*>(storage->data_ptr().get()) - start) /
-                      static_cast<int64_t>(c10::elementSize(base->dtype));
-    return storage;
+    const c10::Storage foreign(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), nullptr, false));
+    return spyre_storage(foreign).getWeakStorageImpl().lock();
   }
-  if (!data.get() && bytes > 0)
-    data = allocate(
-        data.device().has_index() && data.device().type() == kSpyre ? data.device().index() : current_device(), bytes);
+  const bool placed = data.device().type() == kSpyre && data.device().has_index();
+  if (!data.get()) data = allocate(placed ? data.device().index() : current_device(), bytes);
   auto storage = c10::make_intrusive<SpyreStorageImpl>(bytes, std::move(data), &the_allocator, resizable);
   storage->untyped = true;
   storage->size = {static_cast<int64_t>(bytes)};
@@ -195,10 +185,6 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c
   storage->find_block();
   return storage;
 }
-
-}  // namespace
-
-namespace {
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kSpyre, "record_stream: ", stream, " is not a stream of a spyre card");

@@ -48,15 +48,24 @@ DataFormat device_dtype(at::ScalarType dtype) { return spyre::format_of(host_typ
 
 at::ScalarType dtype_of(DataFormat format) {
   switch (format) {
-    case DataFormat::SEN169_FP16: return at::kBFloat16;  // the wider of the two: no overflow check on constants
-    case DataFormat::IEEE_FP32: return at::kFloat;
-    case DataFormat::SEN143_FP8: return at::kFloat8_e4m3fn;
-    case DataFormat::SEN152_FP8: return at::kFloat8_e5m2;
-    case DataFormat::SENINT8: return at::kChar;
-    case DataFormat::SENINT16: return at::kShort;
-    case DataFormat::SENUINT32: return at::kByte;
-    case DataFormat::IEEE_INT32: return at::kLong;
-    default: throw py::value_error(std::string("the card does not store format ") + spyre::name(format));
+    case DataFormat::SEN169_FP16:
+      return at::kBFloat16;  // the wider of the two: no overflow check on constants
+    case DataFormat::IEEE_FP32:
+      return at::kFloat;
+    case DataFormat::SEN143_FP8:
+      return at::kFloat8_e4m3fn;
+    case DataFormat::SEN152_FP8:
+      return at::kFloat8_e5m2;
+    case DataFormat::SENINT8:
+      return at::kChar;
+    case DataFormat::SENINT16:
+      return at::kShort;
+    case DataFormat::SENUINT32:
+      return at::kByte;
+    case DataFormat::IEEE_INT32:
+      return at::kLong;
+    default:
+      throw py::value_error(std::string("the card does not store format ") + spyre::name(format));
   }
 }
 
@@ -65,7 +74,8 @@ py::list transfers(const at::Tensor& tensor) {
   const spyre::DeviceView view = device_view(tensor);
   spyre::Nest nest;
   nest.offset[0] = view.offset;
-  for (int64_t i = 0; i < tensor.dim(); ++i) nest.loops.push_back({tensor.size(i), {tensor.stride(i), tensor.stride(i)}});
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    nest.loops.push_back({tensor.size(i), {tensor.stride(i), tensor.stride(i)}});
   py::list pieces;
   for (spyre::Nest& piece : spyre::lower(spyre::places(*view.layout), 0, nest)) {
     spyre::sort_by_stride(piece, 0);
@@ -145,37 +155,46 @@ PYBIND11_MODULE(_C, m) {
       .def("__deepcopy__", [](const Layout& layout, const py::dict&) { return layout; })
       .def(py::pickle(
           [](const Layout& layout) {
-            return py::make_tuple(layout.device_size, layout.stride_map, static_cast<int>(layout.format), layout.arrangement);
+            return py::make_tuple(layout.device_size, layout.stride_map, static_cast<int>(layout.format),
+                                  layout.arrangement);
           },
           [](const py::tuple& state) {
-            return explicit_layout(state[0].cast<Dims>(), state[1].cast<Dims>(), static_cast<DataFormat>(state[2].cast<int>()),
+            return explicit_layout(state[0].cast<Dims>(), state[1].cast<Dims>(),
+                                   static_cast<DataFormat>(state[2].cast<int>()),
                                    static_cast<ElementArrangement>(state[3].cast<int>()));
           }));
 
   // Layouts and tensors
   m.def("get_device_dtype", &device_dtype, py::arg("dtype"));
-  m.def("get_elem_in_stick", [](at::ScalarType dtype) { return spyre::elements_per_stick(device_dtype(dtype)); },
-        py::arg("dtype"));
-  m.def("get_spyre_tensor_layout", [](const at::Tensor& tensor) { return storage_of(tensor).layout(); }, py::arg("tensor"));
-  m.def("set_spyre_tensor_layout",
-        [](const at::Tensor& tensor, const Layout& layout) {
-          SpyreStorageImpl& storage = storage_of(tensor);
-          spyre::check_layout(layout, storage.size, storage.strides);
-          TORCH_CHECK_VALUE(layout.format == storage.layout().format && storage.held().block &&
-                                layout.device_bytes() <= static_cast<int64_t>(storage.held().block->bytes),
-                            "this layout needs another format or more memory than the tensor has");
-          storage.set_layout(layout);
-        },
-        py::arg("tensor"), py::arg("layout"));
-  m.def("empty_with_layout",
-        [](const Dims& size, at::ScalarType dtype, const Layout& layout, std::optional<at::Device> device) {
-          return empty_with_layout(size, spyre::contiguous_strides(size), dtype, layout, resolve(device));
-        },
-        py::arg("size"), py::arg("dtype"), py::arg("layout"), py::arg("device") = py::none());
-  m.def("spyre_empty_with_layout",
-        [](const Dims& size, const Dims& strides, at::ScalarType dtype, const Layout& layout,
-           std::optional<at::Device> device) { return empty_with_layout(size, strides, dtype, layout, resolve(device)); },
-        py::arg("size"), py::arg("stride"), py::arg("dtype"), py::arg("layout"), py::arg("device") = py::none());
+  m.def(
+      "get_elem_in_stick", [](at::ScalarType dtype) { return spyre::elements_per_stick(device_dtype(dtype)); },
+      py::arg("dtype"));
+  m.def(
+      "get_spyre_tensor_layout", [](const at::Tensor& tensor) { return storage_of(tensor).layout(); },
+      py::arg("tensor"));
+  m.def(
+      "set_spyre_tensor_layout",
+      [](const at::Tensor& tensor, const Layout& layout) {
+        SpyreStorageImpl& storage = storage_of(tensor);
+        TORCH_CHECK_VALUE(!storage.untyped && storage.origin == 0, "only a tensor's own storage has a layout to set");
+        spyre::check_layout(layout, storage.size, storage.strides);
+        TORCH_CHECK_VALUE(layout.format == storage.layout().format && storage.held().block &&
+                              layout.device_bytes() <= static_cast<int64_t>(storage.held().block->bytes),
+                          "this layout needs another format or more memory than the tensor has");
+        storage.set_layout(layout);
+      },
+      py::arg("tensor"), py::arg("layout"));
+  m.def(
+      "empty_with_layout",
+      [](const Dims& size, at::ScalarType dtype, const Layout& layout, std::optional<at::Device> device) {
+        return empty_with_layout(size, spyre::contiguous_strides(size), dtype, layout, resolve(device));
+      },
+      py::arg("size"), py::arg("dtype"), py::arg("layout"), py::arg("device") = py::none());
+  m.def(
+      "spyre_empty_with_layout",
+      [](const Dims& size, const Dims& strides, at::ScalarType dtype, const Layout& layout,
+         std::optional<at::Device> device) { return empty_with_layout(size, strides, dtype, layout, resolve(device)); },
+      py::arg("size"), py::arg("stride"), py::arg("dtype"), py::arg("layout"), py::arg("device") = py::none());
   const auto alias = [](const at::Tensor& base, const Dims& size, const Dims& strides, int64_t offset,
                         const Layout& layout) {
     return alias_with_layout(base, size, strides, offset, base.scalar_type(), layout);
@@ -184,19 +203,21 @@ PYBIND11_MODULE(_C, m) {
         py::arg("storage_offset"), py::arg("layout"));
   m.def("reinterpret_tensor_with_layout", alias, py::arg("tensor"), py::arg("size"), py::arg("stride"),
         py::arg("storage_offset"), py::arg("layout"));
-  m.def("copy_tensor",
-        [](const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
-          destination.copy_(source, non_blocking);
-        },
-        py::arg("src"), py::arg("dst"), py::arg("non_blocking") = false, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "copy_tensor",
+      [](const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+        destination.copy_(source, non_blocking);
+      },
+      py::arg("src"), py::arg("dst"), py::arg("non_blocking") = false, py::call_guard<py::gil_scoped_release>());
   m.def("get_transfers", &transfers, py::arg("tensor"));
-  m.def("encode_constant",
-        [](double value, DataFormat format) {
-          const at::ScalarType dtype = dtype_of(format);
-          return encode_constant(c10::isFloatingType(dtype) ? at::Scalar(value) : at::Scalar(static_cast<int64_t>(value)),
-                                 dtype);
-        },
-        py::arg("value"), py::arg("device_dtype"));
+  m.def(
+      "encode_constant",
+      [](double value, DataFormat format) {
+        const at::ScalarType dtype = dtype_of(format);
+        return encode_constant(c10::isFloatingType(dtype) ? at::Scalar(value) : at::Scalar(static_cast<int64_t>(value)),
+                               dtype);
+      },
+      py::arg("value"), py::arg("device_dtype"));
   m.def("downcast_warning", &downcast_warning);
   m.def("set_downcast_warning", &set_downcast_warning, py::arg("on"));
 
@@ -215,8 +236,10 @@ PYBIND11_MODULE(_C, m) {
           throw py::index_error("step " + std::to_string(index) + " of " + std::to_string(plan.steps.size()));
         return spyre::name(plan.steps[index].type);
       });
-  m.def("prepare_kernel",
-        [](const py::dict& code) { return std::const_pointer_cast<spyre::JobPlan>(prepare_kernel(code)); }, py::arg("code"));
+  m.def(
+      "prepare_kernel",
+      [](const py::dict& code) { return std::const_pointer_cast<spyre::JobPlan>(prepare_kernel(code)); },
+      py::arg("code"));
   const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors) {
     launch_jobplan(plan, tensors);
   };
@@ -268,20 +291,21 @@ PYBIND11_MODULE(_C, m) {
     return static_cast<double>(on.engine().time(on.stream(stream))) / 1000;
   });
   m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
-  m.def("add_callback",
-        [](int device, int stream, py::function body) {
-          // The reference is let go on a worker thread, so under the GIL.
-          std::shared_ptr<py::function> held(new py::function(std::move(body)), [](py::function* held) {
-            py::gil_scoped_acquire gil;
-            delete held;
-          });
-          py::gil_scoped_release release;
-          card(static_cast<c10::DeviceIndex>(device)).callback(stream, [held] {
-            py::gil_scoped_acquire gil;
-            (*held)();
-          });
-        },
-        py::arg("device"), py::arg("stream"), py::arg("function"));
+  m.def(
+      "add_callback",
+      [](int device, int stream, py::function body) {
+        // The reference is let go on a worker thread, so under the GIL.
+        std::shared_ptr<py::function> held(new py::function(std::move(body)), [](py::function* held) {
+          py::gil_scoped_acquire gil;
+          delete held;
+        });
+        py::gil_scoped_release release;
+        card(static_cast<c10::DeviceIndex>(device)).callback(stream, [held] {
+          py::gil_scoped_acquire gil;
+          (*held)();
+        });
+      },
+      py::arg("device"), py::arg("stream"), py::arg("function"));
 
   // Fallbacks
   m.def("fallback_mode", [] {
@@ -300,9 +324,9 @@ PYBIND11_MODULE(_C, m) {
   auto measure = m.def_submodule("measure", "The card's C++ API, timed from inside, for the benchmarks.");
   measure.def("to_card", &measure_to_card, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def("to_host", &measure_to_host, py::arg("to"), py::arg("src"), py::arg("repeats"));
-  measure.def("launch",
-              [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
-              py::arg("plan"), py::arg("repeats"));
+  measure.def(
+      "launch", [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
+      py::arg("plan"), py::arg("repeats"));
 
   install_interrupt_check();
 }

@@ -100,7 +100,9 @@ void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
   spyre::Card& source_card = card(device);
   log_copy(to, from, stream);
   const bool timing = source_card.mode() == spyre::Mode::timing;
-  if (timing) TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
+  if (timing) {
+    TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
+  }
   if (byte_window(from)) {
     to.copy_(same_part(read_bytes(storage_of(from)), from));
     return;

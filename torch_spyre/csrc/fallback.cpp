@@ -127,6 +127,8 @@ class HostCall {
         found = c10::Device(kSpyre, resolve(argument(i).toDevice()));
     }
     device_ = found.value_or(c10::Device(kSpyre, current_device()));
+    TORCH_CHECK(!stranger || found, "a spyre generator cannot draw for a tensor on ", *stranger,
+                "; use a generator of that device (when calling ", op_.operator_name(), ")");
     TORCH_CHECK(!stranger, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
                 " and ", *stranger, "! (when calling ", op_.operator_name(), ")");
   }
@@ -221,6 +223,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::error, name,
                               " has no kernel on the card yet, and falling back to the CPU is an error now "
                               "(torch.spyre.fallback('warn') allows it)");
+  TORCH_CHECK(!op.hasTag(at::Tag::dynamic_output_shape) || card(-1).mode() != spyre::Mode::timing, name,
+              " gives a result whose shape depends on values, and SPYRE_CARD=timing computes none");
   bool first = false;
   {
     std::lock_guard lock(mutex);

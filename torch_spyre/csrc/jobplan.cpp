@@ -22,8 +22,8 @@ Value field(const py::dict& from, const char* name, const std::string& where) {
   try {
     return from[name].cast<Value>();
   } catch (const py::cast_error&) {
-    refuse(where, std::string("the field '") + name + "' has the wrong type: " +
-                      py::repr(from[name]).cast<std::string>());
+    refuse(where,
+           std::string("the field '") + name + "' has the wrong type: " + py::repr(from[name]).cast<std::string>());
   }
 }
 
@@ -32,7 +32,8 @@ Value field(const py::dict& from, const char* name, const std::string& where, Va
   return from.contains(name) ? field<Value>(from, name, where) : otherwise;
 }
 
-spyre::Program parse_program(const py::dict& from, const std::string& name, const std::vector<int64_t>& argument_bytes) {
+spyre::Program parse_program(const py::dict& from, const std::string& name,
+                             const std::vector<int64_t>& argument_bytes) {
   spyre::Program program{name, argument_bytes, {}};
   const auto steps = field<py::list>(from, "steps", "program '" + name + "'");
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -115,7 +116,7 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
     }
     plan.steps.push_back(std::move(step));
   }
-  return std::make_shared<const spyre::JobPlan>(std::move(plan));
+  return on.prepare(std::move(plan));
 }
 
 void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors) {
@@ -133,7 +134,8 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std
     for (const at::Tensor& tensor : tensors) line += "; " + storage_of(tensor).layout().str();
     log_line(line);
   }
-  card(device).launch(plan, arguments, current_stream(device));
+  // The plan's own memory may have to wait for work that is queued.
+  waiting([&] { card(device).launch(plan, arguments, current_stream(device)); });
 }
 
 }  // namespace torch_spyre

@@ -15,7 +15,7 @@ namespace {
 // Runs inside a signal handler: no allocation, no locks.
 void describe(const void* owner, char* text, size_t room) {
   const auto& storage = *static_cast<const SpyreStorageImpl*>(owner);
-  int used = std::snprintf(text, room, "tensor of shape [");
+  int used = std::snprintf(text, room, "shape [");
   for (size_t i = 0; i < storage.size.size() && used > 0 && static_cast<size_t>(used) < room; ++i)
     used += std::snprintf(text + used, room - used, "%s%lld", i ? ", " : "", static_cast<long long>(storage.size[i]));
   if (used > 0 && static_cast<size_t>(used) < room)
@@ -353,7 +353,7 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
   const int64_t elements = static_cast<int64_t>(storage.nbytes()) / item;
   const int64_t used = host_elements(size, strides);
   spyre::Card& on = card(device);
-  on.synchronize(current_stream(device));
+  waiting([&] { on.synchronize(current_stream(device)); });
   const spyre::Held bytes = storage.held();
   const std::byte* raw = bytes.block ? bytes.memory->card_address(bytes.block) : nullptr;
   // Storages that were saved from a card carry padding behind the tensor: zeros, which need no place.
@@ -363,7 +363,7 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
   auto fresh = covers ? make_storage(size, strides, dtype, device) : make_storage({elements}, {1}, dtype, device);
   if (bytes.block && elements > 0) {
     const spyre::HostView from{const_cast<std::byte*>(raw), host_type(dtype), fresh->size, fresh->strides, {}};
-    on.to_card(whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes);
+    waiting([&] { on.to_card(whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes); });
   }
   c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
   storage.adopt(std::max(fresh->nbytes(), storage.nbytes()), std::move(data), std::move(*fresh));

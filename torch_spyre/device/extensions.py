@@ -37,6 +37,7 @@ def install() -> None:
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
+    _after_import("torch._dynamo.device_interface", _register_interface)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
 
@@ -48,6 +49,11 @@ def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
 def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
     """How the tensor's storage lies on the card; None for tensors elsewhere."""
     return _C.get_spyre_tensor_layout(tensor) if tensor.device.type == DEVICE_NAME and not _is_fake(tensor) else None
+
+
+def _register_interface(_: ModuleType) -> None:
+    """Dynamo learns of the device when it is imported, not before: that takes seconds."""
+    from . import interface  # noqa: F401 - registers itself
 
 
 def _is_fake(tensor: torch.Tensor | None = None) -> bool:

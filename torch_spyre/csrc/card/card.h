@@ -41,9 +41,9 @@ struct Held {
   Block* block = nullptr;
 };
 
-// A strided view of a host tensor; strides and offset in elements.
+// A strided view of a host tensor; strides in elements.
 struct HostView {
-  void* data;
+  void* data;  // may be null in timing mode, where it is set to zeros otherwise
   HostType type;
   Dims size, strides;
   Held pinned;  // set when the memory is ours, so that it outlives an asynchronous copy
@@ -78,8 +78,9 @@ class Card {
 
   Block* allocate(uint64_t bytes);
 
+  // Copies need equal sizes on both sides, and between host and card equal types. With Wait::yes the call returns when
+  // the data is there, and the caller's thread does the work.
   enum class Wait { no, yes };
-  // Copies; with Wait::yes the call returns when the data is there, and the caller's thread does the work.
   void to_card(const DeviceView& to, const HostView& from, int stream, Wait wait);
   void to_host(const HostView& to, const DeviceView& from, int stream, Wait wait);
   // Both on this card, or `from` on another (a peer copy).
@@ -91,7 +92,9 @@ class Card {
   void bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream);
   void callback(int stream, std::function<void()> body);
 
-  std::shared_ptr<const Program> prepare(Program program) const;  // validates
+  // Validate, and settle the modelled time. What was not prepared is by every launch, which costs time.
+  std::shared_ptr<const Program> prepare(Program program) const;
+  std::shared_ptr<const JobPlan> prepare(JobPlan plan) const;
   void launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int stream);
   void launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int stream);
 
@@ -99,9 +102,14 @@ class Card {
   void synchronize();  // every stream; raises the first error found
 
  private:
+  struct Job;
   void submit(int stream, Task task, std::initializer_list<Held> uses, Wait wait = Wait::no);
-  std::vector<Nest> written_nests(const DeviceView& view, const Dims& other_strides, int64_t other_offset) const;
+  void submit_and_wait(Stream& stream, Task task);
   void run_program(const Program& program, const std::vector<Held>& arguments);
+  void run_job(Job& job);
+  void check_step(const Program& program, size_t index, const std::vector<Held>& arguments);
+  void check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
+                       const std::vector<Held>& given) const;
   std::byte* address(const Held& held) const { return held.memory->card_address(held.block); }
 
   const int index_, physical_;

@@ -159,7 +159,7 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
     item.record->sequence = sequence;
   }
   if (immediate_) {
-    carry_out(lock, stream, item.task);
+    if (item.task.run) carry_out(lock, stream, item.task);
     if (item.record) item.record->done = true;
     stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release);
     return sequence;
@@ -247,7 +247,7 @@ void Engine::finish(Stream& stream, Stream::Item& item) {
   if (stream.items.empty()) {
     stream.state = Stream::State::idle;
   } else {
-    others |= !ready_[0].empty() || !ready_[1].empty();  // else this thread goes on with the stream
+    others |= !(ready_[0].empty() && ready_[1].empty() && jobs_.empty());  // else this thread goes on with the stream
     make_ready(stream);
   }
   wake_waiters(stream);
@@ -308,7 +308,6 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
     lock.lock();
     next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
     if (!stop || done()) continue;
-    if (helped && helped->state == Stream::State::claimed) make_ready(*helped);
     announce_and_wake();  // what this wait would have carried out is the pool's now
     throw Interrupted("interrupted while waiting for the card");
   }

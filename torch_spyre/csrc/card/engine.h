@@ -58,9 +58,9 @@ struct Stream {
   // ready: queued for any thread; claimed: kept for the caller of submit(), who is about to wait.
   enum class State { idle, ready, claimed, running, blocked } state = State::idle;
 
-  std::exception_ptr error;        // of the task that failed, until a wait raises it
-  uint64_t failed_sequence = 0;    // that task
-  uint64_t skipped_sequence = 0;   // work up to here was queued before the host learnt of a failure: not carried out
+  std::exception_ptr error;       // of the task that failed, until a wait raises it
+  uint64_t failed_sequence = 0;   // that task
+  uint64_t skipped_sequence = 0;  // work up to here was queued before the host learnt of a failure: not carried out
 };
 
 // Returns true when the host wants to stop waiting.

@@ -1,8 +1,19 @@
 #include "hardware.h"
 
+#include <charconv>
 #include <fstream>
 
 namespace spyre {
+
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+}  // namespace
 
 Hardware Hardware::from_file(const std::string& path) {
   std::ifstream file(path);
@@ -11,16 +22,17 @@ Hardware Hardware::from_file(const std::string& path) {
   hardware.path_ = path;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    line = line.substr(0, line.find('#'));
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const size_t equals = line.find('=');
-    const std::string key = line.substr(0, line.find_first_of(" \t="));
-    try {
-      if (equals == std::string::npos || key.empty()) throw std::invalid_argument(line);
-      hardware.values_[key] = std::stod(line.substr(equals + 1));
-    } catch (const std::exception&) {
+    const std::string text = trimmed(line.substr(0, line.find('#')));
+    if (text.empty()) continue;
+    const size_t equals = std::min(text.find('='), text.size());
+    const std::string key = trimmed(text.substr(0, equals)),
+                      value = trimmed(text.substr(equals).substr(equals < text.size()));
+    // Not strtod: the process's locale may want a decimal comma.
+    double parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (key.empty() || value.empty() || error != std::errc{} || end != value.data() + value.size())
       throw ConfigurationError(path + ":" + std::to_string(number) + ": expected `name = number`, found: " + line);
-    }
+    hardware.values_[key] = parsed;
   }
   return hardware;
 }

@@ -23,9 +23,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-int64_t product(const Dims& size) {
-  return std::accumulate(size.begin(), size.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t product(const Dims& size) { return std::accumulate(size.begin(), size.end(), int64_t{1}, std::multiplies<>()); }
 
 Dims contiguous_strides(const Dims& size) {
   Dims strides(size.size());
@@ -113,8 +111,7 @@ Places places(const Layout& layout) {
     if (extent > 1 && unit == 0) result.replicas.push_back({0, extent, step});
     step *= extent;
   }
-  std::sort(result.levels.begin(), result.levels.end(),
-            [](const Level& a, const Level& b) { return a.unit > b.unit; });
+  std::sort(result.levels.begin(), result.levels.end(), [](const Level& a, const Level& b) { return a.unit > b.unit; });
   for (size_t i = 1; i < result.levels.size(); ++i)
     if (result.levels[i].unit == result.levels[i - 1].unit)
       throw InvalidLayout("two device dimensions step by the same host stride " +
@@ -282,8 +279,8 @@ void check_layout(const Layout& layout, const Dims& size, const Dims& strides) {
   if (layout.device_size.empty() || layout.device_size.size() != layout.stride_map.size())
     throw InvalidLayout("device_size and stride_map need the same rank of at least 1: " + layout.str());
   if (layout.device_size.back() != stick)
-    throw InvalidLayout("the last device dimension is one stick of " + std::to_string(stick) + " elements: " +
-                        layout.str());
+    throw InvalidLayout("the last device dimension is one stick of " + std::to_string(stick) +
+                        " elements: " + layout.str());
   __int128 elements = 1;
   for (size_t i = 0; i < layout.device_size.size(); ++i) {
     if (layout.device_size[i] < 0 || layout.stride_map[i] < -1)

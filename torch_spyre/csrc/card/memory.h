@@ -40,13 +40,13 @@ struct Use {
 struct Chunk;
 
 struct Block {
-  uint64_t offset = 0;     // from the start of the card's memory
-  uint64_t bytes = 0;      // multiple of 128, at least 128
+  uint64_t offset = 0;  // from the start of the card's memory
+  uint64_t bytes = 0;   // multiple of 128, at least 128
   Chunk* chunk = nullptr;
   Block* previous = nullptr;  // neighbours by address within the chunk
   Block* next = nullptr;
   bool allocated = false;
-  std::vector<Use> uses;      // last use per stream
+  std::vector<Use> uses;  // last use per stream
   // What lives here, for messages: writes a short text (shape, type, layout) into `text`. Called from a signal
   // handler, so it must not allocate or lock.
   void (*describe)(const void* owner, char* text, size_t size) = nullptr;
@@ -57,10 +57,10 @@ struct MemoryStats {
   struct Counter {
     int64_t current = 0, peak = 0, allocated = 0, freed = 0;
   };
-  Counter allocation;       // live blocks, in number
-  Counter allocated_bytes;  // live blocks
-  Counter reserved_bytes;   // chunks taken from the address space
-  Counter segment;          // chunks, in number
+  Counter allocation;            // live blocks, in number
+  Counter allocated_bytes;       // live blocks
+  Counter reserved_bytes;        // chunks taken from the address space
+  Counter segment;               // chunks, in number
   Counter inactive_split_bytes;  // free bytes inside chunks that also hold live blocks
   int64_t pending_bytes = 0;     // freed by the host, still used by a stream
   int64_t retries = 0;           // allocations that had to release cached memory first
@@ -68,13 +68,14 @@ struct MemoryStats {
 };
 
 struct MemoryOptions {
-  std::string name = "card 0";          // for messages
-  int segments = 7;                     // a block never crosses a segment
+  std::string name = "card 0";  // for messages
+  int segments = 7;             // a block never crosses a segment
   uint64_t segment_bytes = 16ull << 30;
   uint64_t capacity = 7 * (16ull << 30);  // usable bytes, at most segments * segment_bytes
-  bool backed = true;     // false: addresses only, nothing is ever committed (timing mode)
-  bool faulting = true;   // give device pointers in a faulting range; false: device pointer == card address (pinned host memory)
-  bool poison = false;    // strict mode: fresh and freed bytes hold 0x7ffe words, a NaN in SEN169 and in fp32
+  bool backed = true;                     // false: addresses only, nothing is ever committed (timing mode)
+  bool faulting =
+      true;  // give device pointers in a faulting range; false: device pointer == card address (pinned host memory)
+  bool poison = false;  // strict mode: fresh and freed bytes hold 0x7ffe words, a NaN in SEN169 and in fp32
 };
 
 class Memory {

@@ -38,6 +38,7 @@ struct Program {
   std::string name;
   std::vector<int64_t> argument_bytes;
   std::vector<Step> steps;
+  Picoseconds time = -1;  // modelled; settled by Card::prepare, negative before
 };
 
 struct Limits {
@@ -49,26 +50,31 @@ struct Limits {
 void validate(const Program& program, const Limits& limits);
 Picoseconds duration(const Program& program, const Clock& clock);
 
-// The part of a step that one core carries out; offsets and strides in elements. Empty loops: nothing to do.
+// The part of a step that one core carries out; offsets and strides in elements. A loop of count 0: nothing to do.
 Nest core_nest(const Step& step, int core);
 
 // A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.
 struct JobStep {
   enum class Type { H2D, D2H, Compute, HostCompute } type;
-  std::shared_ptr<const Program> program;  // Compute
-  int argument = 0;                        // H2D, D2H: raw bytes of this argument,
-  int64_t offset = 0;                      //   from here on,
-  int buffer = 0;                          //   to or from this buffer, whole
-  std::function<void(std::vector<std::string>&)> host;  // HostCompute
+  std::shared_ptr<const Program> program;               // Compute
+  int argument = 0;                                     // H2D, D2H: raw bytes of this argument,
+  int64_t offset = 0;                                   //   from here on,
+  int buffer = 0;                                       //   to or from this buffer, whole
+  std::function<void(std::vector<std::string>&)> host;  // HostCompute; buffers keep their sizes
 };
 const char* name(JobStep::Type type);
 
 struct JobPlan {
   std::string name;
   std::vector<int64_t> argument_bytes;
-  std::vector<int64_t> allocations;   // device memory of the plan itself: arguments after the caller's
-  std::vector<std::string> buffers;   // initial contents of the host buffers
+  std::vector<int64_t> allocations;  // device memory of the plan itself: arguments after the caller's
+  std::vector<std::string> buffers;  // initial contents of the host buffers
   std::vector<JobStep> steps;
+  Picoseconds time = -1;  // as in Program
 };
+
+// Throws InvalidProgram naming plan, step and field.
+void validate(const JobPlan& plan, const Limits& limits);
+Picoseconds duration(const JobPlan& plan, const Clock& clock);
 
 }  // namespace spyre

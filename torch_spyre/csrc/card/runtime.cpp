@@ -1,8 +1,11 @@
+// The process's cards, as the environment describes them.
 #include <pthread.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
-#include <set>
 #include <sstream>
 #include <thread>
 
@@ -17,17 +20,28 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+[[noreturn]] void refuse(const char* name, const std::string& text, const std::string& expected) {
+  throw ConfigurationError(std::string(name) + "=" + text + ": expected " + expected);
+}
+
+// Not strtod: the process's locale may want a decimal comma.
 double number(const char* name, double otherwise, double low, double high) {
   const std::string text = variable(name);
   if (text.empty()) return otherwise;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (*end || !(value >= low && value <= high)) {
-    std::ostringstream message;
-    message << name << "=" << text << ": expected a number from " << low << " to " << high;
-    throw ConfigurationError(message.str());
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= low && value <= high)) {
+    std::ostringstream expected;
+    expected << "a number from " << low << " to " << high;
+    refuse(name, text, expected.str());
   }
   return value;
+}
+
+int whole_number(const char* name, int otherwise, int low, int high) {
+  const double value = number(name, otherwise, low, high);
+  if (value != std::floor(value)) refuse(name, variable(name), "a whole number");
+  return static_cast<int>(value);
 }
 
 template <typename Value>
@@ -39,13 +53,13 @@ Value choice(const char* name, std::initializer_list<std::pair<const char*, Valu
     if (text == key) return value;
     known += (known.empty() ? "" : ", ") + std::string(key);
   }
-  throw ConfigurationError(std::string(name) + "=" + text + ": expected one of " + known);
+  refuse(name, text, "one of " + known);
 }
 
 constexpr int kMostCards = 8;
 
 std::vector<int> visible_cards() {
-  const int count = static_cast<int>(number("AIU_WORLD_SIZE", 1, 1, kMostCards));
+  const int count = whole_number("AIU_WORLD_SIZE", 1, 1, kMostCards);
   const std::string list = variable("SPYRE_DEVICES");
   std::vector<int> cards;
   if (list.empty()) {
@@ -54,13 +68,13 @@ std::vector<int> visible_cards() {
   }
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {
-    char* end = nullptr;
-    const long index = std::strtol(part.c_str(), &end, 10);
-    if (part.empty() || *end || index < 0 || index >= kMostCards)
-      throw ConfigurationError("SPYRE_DEVICES=" + list + ": expected card indices from 0 to 7 with commas between");
+    int index = -1;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+    if (error != std::errc{} || end != part.data() + part.size() || index < 0 || index >= kMostCards)
+      refuse("SPYRE_DEVICES", list, "card indices from 0 to 7 with commas between");
     if (std::find(cards.begin(), cards.end(), index) != cards.end())
-      throw ConfigurationError("SPYRE_DEVICES=" + list + ": card " + part + " is named twice");
-    cards.push_back(static_cast<int>(index));
+      refuse("SPYRE_DEVICES", list, "each card once; " + part + " is named twice");
+    cards.push_back(index);
   }
   if (!variable("AIU_WORLD_SIZE").empty() && cards.size() > static_cast<size_t>(count)) cards.resize(count);
   return cards;
@@ -78,16 +92,18 @@ InterruptCheck Runtime::interrupted;
 Options Options::from_environment(const std::string& file) {
   Options options;
   options.mode = choice<Mode>("SPYRE_CARD", {{"run", Mode::run}, {"timing", Mode::timing}, {"strict", Mode::strict}});
-  options.flex = choice<FlexDevice>("FLEX_DEVICE", {{"PF", FlexDevice::PF}, {"VF", FlexDevice::VF}, {"MOCK", FlexDevice::MOCK}});
+  options.flex =
+      choice<FlexDevice>("FLEX_DEVICE", {{"PF", FlexDevice::PF}, {"VF", FlexDevice::VF}, {"MOCK", FlexDevice::MOCK}});
   options.visible = visible_cards();
   options.memory_gb = number("SPYRE_MEMORY_GB", 0, 1e-6, 1024);
-  options.cores = static_cast<int>(number("SENCORES", 0, 1, 32));
-  options.threads = static_cast<int>(number("SPYRE_THREADS", 0, 1, 1024));
+  options.cores = whole_number("SENCORES", 0, 1, 32);
+  options.threads = whole_number("SPYRE_THREADS", 0, 1, 1024);
   options.hardware_file = file;
   return options;
 }
 
-Runtime::Runtime(Options options) : options_(std::move(options)), hardware_(Hardware::from_file(options_.hardware_file)) {
+Runtime::Runtime(Options options)
+    : options_(std::move(options)), hardware_(Hardware::from_file(options_.hardware_file)) {
   const int threads = options_.threads ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
   engine_ = std::make_unique<Engine>(threads, options_.mode == Mode::timing);
   MemoryOptions pinned;
@@ -98,13 +114,11 @@ Runtime::Runtime(Options options) : options_(std::move(options)), hardware_(Hard
   pinned_ = std::make_unique<Memory>(pinned);
   for (size_t i = 0; i < options_.visible.size(); ++i)
     cards_.push_back(std::make_unique<Card>(static_cast<int>(i), options_.visible[i], options_, hardware_, *engine_));
-  pinned_->wait_for = [this](const Use& use) {
-    for (const auto& card : cards_)
-      if (&card->progress() == use.progress) card->memory().wait_for(use);
-  };
+  pinned_->wait_for = [this](const Use& use) { engine_->settle(use, interrupted); };
 }
 
-Runtime::~Runtime() = default;
+// Queued work uses the cards and their memory: it ends first.
+Runtime::~Runtime() { engine_.reset(); }
 
 Card& Runtime::card(int index) {
   if (index < 0 || index >= count())
@@ -120,10 +134,12 @@ int Runtime::device_count() { return static_cast<int>(visible_cards().size()); }
 
 Runtime& Runtime::get() {
   Runtime* runtime = the_runtime.load(std::memory_order_acquire);
-  if (runtime && !forked()) [[likely]] return *runtime;
+  if (runtime && !forked()) [[likely]]
+    return *runtime;
   if (forked())
-    throw ConfigurationError("Cannot use spyre in a forked subprocess: the card belongs to the parent process. "
-                             "To use spyre with multiprocessing, use the 'spawn' start method.");
+    throw ConfigurationError(
+        "Cannot use spyre in a forked subprocess: the card belongs to the parent process. "
+        "To use spyre with multiprocessing, use the 'spawn' start method.");
   std::lock_guard lock(start_mutex);
   if (!the_runtime.load()) {
     static std::once_flag once;
@@ -139,9 +155,13 @@ Runtime& Runtime::get() {
 }
 
 void Runtime::stop() {
-  std::lock_guard lock(start_mutex);
   if (forked()) return;
-  delete the_runtime.exchange(nullptr);
+  Runtime* stopped = nullptr;
+  {
+    std::lock_guard lock(start_mutex);
+    stopped = the_runtime.exchange(nullptr);
+  }
+  delete stopped;  // without the lock: callbacks that are still queued may ask for the runtime
 }
 
 }  // namespace spyre

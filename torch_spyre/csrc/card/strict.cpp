@@ -4,27 +4,59 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
-#include "error.h"
+#include "transfer.h"
 
 namespace spyre {
 
-Shadow::Shadow(uint64_t bytes) : bytes_(bytes) {
-  void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+namespace {
+
+std::mutex shadows_mutex;
+std::vector<std::pair<const Memory*, Shadow*>> shadows;
+
+}  // namespace
+
+Shadow::Shadow(const Memory& memory) : memory_(memory), bytes_(memory.capacity()) {
+  void* range = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED)
-    throw ConfigurationError("SPYRE_CARD=strict: no address space for the shadow of device memory; "
-                             "SPYRE_MEMORY_GB sets a smaller card");
+    throw ConfigurationError(
+        "SPYRE_CARD=strict: no address space for the shadow of device memory; SPYRE_MEMORY_GB sets a smaller card");
   marks_ = static_cast<uint8_t*>(range);
+  std::lock_guard lock(shadows_mutex);
+  shadows.emplace_back(&memory, this);
 }
 
-Shadow::~Shadow() { munmap(marks_, bytes_); }
+Shadow::~Shadow() {
+  {
+    std::lock_guard lock(shadows_mutex);
+    std::erase(shadows, std::pair{&memory_, this});
+  }
+  munmap(marks_, bytes_);
+}
 
-void Shadow::forget(uint64_t begin, uint64_t bytes) { std::memset(marks_ + begin, 0, bytes); }
+Shadow* Shadow::of(const Memory* memory) {
+  std::lock_guard lock(shadows_mutex);
+  const auto found = std::find_if(shadows.begin(), shadows.end(), [&](const auto& s) { return s.first == memory; });
+  return found == shadows.end() ? nullptr : found->second;
+}
 
-void Shadow::wrote(uint64_t at, int64_t bytes) { std::memset(marks_ + at, 1, bytes); }
+void Shadow::forget(const Block& block) { std::memset(marks_ + block.offset, 0, block.bytes); }
 
-bool Shadow::written(uint64_t at, int64_t bytes) const {
-  return std::all_of(marks_ + at, marks_ + at + bytes, [](uint8_t mark) { return mark != 0; });
+void Shadow::wrote(const Block& block, int64_t offset, int64_t bytes) {
+  std::memset(marks_ + block.offset + offset, 1, bytes);
+}
+
+void Shadow::wrote(const Block& block, const Nest& nest, int side, int64_t element_bytes) {
+  for_each_element(nest, side, element_bytes, [&](int64_t at) { wrote(block, at, element_bytes); });
+}
+
+bool Shadow::written(const Block& block, const Nest& nest, int side, int64_t element_bytes) const {
+  bool all = true;
+  const uint8_t* marks = marks_ + block.offset;
+  for_each_element(nest, side, element_bytes,
+                   [&](int64_t at) { all &= std::all_of(marks + at, marks + at + element_bytes, std::identity{}); });
+  return all;
 }
 
 }  // namespace spyre

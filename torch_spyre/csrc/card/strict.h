@@ -3,17 +3,28 @@
 
 #include <cstdint>
 
+#include "layout.h"
+#include "memory.h"
+
 namespace spyre {
 
 class Shadow {
  public:
-  explicit Shadow(uint64_t bytes);
+  explicit Shadow(const Memory& memory);
   ~Shadow();
-  void forget(uint64_t begin, uint64_t bytes);  // a fresh block
-  void wrote(uint64_t at, int64_t bytes);
-  bool written(uint64_t at, int64_t bytes) const;
+  Shadow(const Shadow&) = delete;
+  Shadow& operator=(const Shadow&) = delete;
+
+  // The shadow that was made for this memory, or null: a copy between cards needs the other card's.
+  static Shadow* of(const Memory* memory);
+
+  void forget(const Block& block);  // fresh memory
+  void wrote(const Block& block, int64_t offset, int64_t bytes);
+  void wrote(const Block& block, const Nest& nest, int side, int64_t element_bytes);
+  bool written(const Block& block, const Nest& nest, int side, int64_t element_bytes) const;
 
  private:
+  const Memory& memory_;
   uint64_t bytes_;
   uint8_t* marks_;  // one per byte of device memory, committed where touched
 };

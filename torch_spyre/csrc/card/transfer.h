@@ -1,6 +1,7 @@
 // Carrying out affine loop nests over memory: copies with conversion, and fills.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "engine.h"
@@ -18,28 +19,26 @@ struct Side {
 // Side 0 is written, side 1 read. Returns false when `convert` met a value it cannot represent.
 bool copy_nest(Engine& engine, const Nest& nest, Side to, Side from, Convert convert);
 
-// Writes one element's bytes (1, 2 or 4) to every place of side 0.
+// Writes one element's bytes (1, 2, 4 or 8) to every place of side 0.
 void fill_nest(Engine& engine, const Nest& nest, Side to, const void* element);
 
 // Calls body(byte offset on `side`) for every element. Slow: for strict mode and tests.
 template <typename Body>
 void for_each_element(const Nest& nest, int side, int64_t element_bytes, const Body& body) {
-  std::vector<int64_t> index(nest.loops.size(), 0);
-  for (const Loop& loop : nest.loops)
-    if (loop.count == 0) return;
+  const auto& loops = nest.loops;
+  if (std::any_of(loops.begin(), loops.end(), [](const Loop& loop) { return loop.count == 0; })) return;
+  std::vector<int64_t> index(loops.size(), 0);
   int64_t at = nest.offset[side];
-  while (true) {
+  for (bool more = true; more;) {
     body(at * element_bytes);
-    size_t i = nest.loops.size();
-    while (i > 0) {
-      const Loop& loop = nest.loops[--i];
-      at += loop.stride[side];
-      if (++index[i] < loop.count) break;
-      at -= loop.count * loop.stride[side];
+    more = false;
+    for (size_t i = loops.size(); i-- > 0 && !more;) {
+      at += loops[i].stride[side];
+      more = ++index[i] < loops[i].count;
+      if (more) continue;
+      at -= loops[i].count * loops[i].stride[side];
       index[i] = 0;
-      if (i == 0) return;
     }
-    if (nest.loops.empty()) return;
   }
 }
 

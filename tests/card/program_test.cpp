@@ -1,0 +1,431 @@
+// Programs and plans: what is refused, and what they do.
+#include "card/program.h"
+
+#include <atomic>
+#include <cstring>
+#include <random>
+
+#include "card/card.h"
+#include "testing.h"
+
+using namespace spyre;
+
+namespace {
+
+Options options(Mode mode = Mode::run, int threads = 2) {
+  Options result;
+  result.mode = mode;
+  result.memory_gb = 1;
+  result.threads = threads;
+  result.hardware_file = SPYRE_HARDWARE_FILE;
+  return result;
+}
+
+constexpr Limits kLimits{32, 1 << 20};
+
+// 8 rows of 4 sticks, copied by 4 cores; right in every field.
+Program good_program() {
+  const Operand operand{0, 0, {512, 2}, DataFormat::SEN169_FP16};
+  Step step{OpCode::copy, {8, 256}, {4, 1}, {operand, operand}, 0, "model.py:3"};
+  step.operands[1].argument = 1;
+  return {"kernel", {4096, 4096}, {step}};
+}
+
+// What validate() says of good_program() after a change.
+template <typename Change>
+std::string refusal(const Change& change) {
+  Program program = good_program();
+  change(program, program.steps[0]);
+  try {
+    validate(program, kLimits);
+  } catch (const InvalidProgram& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool says(const std::string& text, const std::string& field, const char* why) {
+  const std::string where = "program 'kernel', step 0 (";
+  const bool good = text.rfind(where, 0) == 0 && text.find("model.py:3), " + field + ": ") != std::string::npos &&
+                    text.find(why) != std::string::npos;
+  if (!good) std::printf("  said: %s\n", text.c_str());
+  return good;
+}
+
+// Blocks of a card, written and read as raw bytes.
+struct Bench {
+  Runtime runtime;
+  Card& card = runtime.card(0);
+  std::vector<Held> blocks;
+
+  explicit Bench(Options options) : runtime(std::move(options)) {}
+  Held block(int64_t bytes) {
+    blocks.push_back({&card.memory(), card.allocate(bytes)});
+    return blocks.back();
+  }
+  Held block(const std::vector<uint16_t>& values) {
+    const Held held = block(static_cast<int64_t>(values.size()) * 2);
+    card.bytes_to_card(held, 0, values.data(), static_cast<int64_t>(values.size()) * 2, 0);
+    return held;
+  }
+  std::vector<uint16_t> read(Held held, size_t count) {
+    std::vector<uint16_t> values(count);
+    card.bytes_to_host(values.data(), held, 0, static_cast<int64_t>(count) * 2, 0);
+    return values;
+  }
+};
+
+std::vector<uint16_t> numbers(size_t count) {
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<uint16_t>(i * 40503 >> 3);
+  return values;
+}
+
+}  // namespace
+
+TEST("program: a well-formed program is accepted") {
+  validate(good_program(), kLimits);
+  validate(Program{"empty", {}, {}}, kLimits);
+  CHECK(op_code("restickify") == OpCode::restickify && std::string(name(OpCode::fill)) == "fill");
+  CHECK_THROWS(op_code("add"), InvalidProgram, "unknown operation 'add'; the card knows copy, fill, restickify");
+}
+
+TEST("program: malformed programs are refused by step and field") {
+  using P = Program&;
+  using S = Step&;
+  CHECK(says(refusal([](P, S s) { s.extents[1] = 0; }), "extents", "at least 1, one is 0"));
+  CHECK(says(refusal([](P, S s) { s.extents = {int64_t{1} << 40, int64_t{1} << 40}; }), "extents", "more points"));
+  CHECK(says(refusal([](P, S s) { s.slices = {4}; }), "slices", "has 1 for 2"));
+  CHECK(says(refusal([](P, S s) { s.slices = {0, 1}; }), "slices", "0 slices of an extent of 8"));
+  CHECK(says(refusal([](P, S s) { s.slices = {9, 1}; }), "slices", "9 slices of an extent of 8"));
+  CHECK(says(refusal([](P, S s) { s.slices = {8, 5}; }), "slices", "more than the 32 cores"));
+  CHECK(says(refusal([](P, S s) { s.slices = {1, 8}; }), "slices",
+             "dimension 1 would make two cores write into one stick"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].strides[0] = 0; }), "slices", "dimension 0 would make two cores"));
+  CHECK(says(refusal([](P, S s) { s.operands.pop_back(); }), "operands", "copy takes 2, has 1"));
+  CHECK(says(refusal([](P, S s) { s.op = OpCode::fill; }), "operands", "fill takes 1, has 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::SENINT16; }), "operands",
+             "keeps the format, these are SEN169_FP16 and SENINT16"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::BOOL; }), "operand 1",
+             "does not store format BOOL"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].argument = 2; }), "operand 1", "argument 2 of 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -1; }), "operand 0", "argument -1 of 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].strides.push_back(2); }), "operand 0", "has 3 for 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].offset = 1; }), "operand 0",
+             "offset is not a multiple of the element's 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].offset = -2; }), "operand 0", "offset -2 is no address"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].offset = INT64_MAX - 1; }), "operand 0", "is no address"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].strides[1] = 3; }), "operand 1", "stride is not a multiple"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].strides[0] = INT64_MIN; }), "operand 1",
+             "beyond the card's address space"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].strides[0] = INT64_MAX - 1; }), "operand 1", "beyond the card's"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].offset = 2; }), "operand 0",
+             "reaches bytes [2, 4098) of argument 0, which has 4096"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].strides[0] = -512; }), "operand 1", "reaches bytes [-3584,"));
+  CHECK(says(refusal([](P p, S) { p.argument_bytes[1] = 4094; }), "operand 1",
+             "reaches bytes [0, 4096) of argument 1, which has 4094"));
+  CHECK(says(refusal([](P p, S s) {
+               p.argument_bytes = {8 << 20, 8 << 20};
+               s.operands[1].strides[0] = 1 << 20;
+             }),
+             "operand 1", "one core spans 1049088 bytes, the limit is 1048576; divide the work"));
+  // The second of two steps is named as such.
+  Program two = good_program();
+  two.steps.push_back(two.steps[0]);
+  two.steps[1].extents[0] = -1;
+  CHECK_THROWS(validate(two, kLimits), InvalidProgram, "step 1 (copy, model.py:3), extents");
+}
+
+TEST("program: cores cover the iteration space once, whatever the slices") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 300; ++round) {
+    Step step{OpCode::fill, {}, {}, {{0, 0, {}, DataFormat::SENINT8}}, 0, ""};
+    int64_t stride = 1;
+    for (int rank = static_cast<int>(random() % 4); rank > 0; --rank) {
+      step.extents.push_back(1 + random() % 9);
+      step.slices.push_back(1 + random() % step.extents.back());
+      step.operands[0].strides.push_back(stride);
+      stride *= step.extents.back();
+    }
+    std::vector<int> visits(stride, 0);
+    for (int core = 0; core < step.cores(); ++core)
+      for_each_element(core_nest(step, core), 0, 1, [&](int64_t at) { ++visits[at]; });
+    CHECK(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+  }
+}
+
+TEST("program: copy, fill and restickify on 1 to 32 cores") {
+  // 70 rows of 3 sticks; 70 divides by few of the core counts.
+  constexpr int64_t kRows = 70, kColumns = 192;
+  Bench bench(options());
+  const std::vector<uint16_t> values = numbers(kRows * kColumns);
+  const Held source = bench.block(values), target = bench.block(kRows * kColumns * 2 * 2);
+  const auto launch = [&](Step step) {
+    Program program{"kernel", {kRows * kColumns * 4, kRows * kColumns * 2}, {std::move(step)}};
+    bench.card.launch(bench.card.prepare(std::move(program)), {target, source}, 3);
+    bench.card.synchronize(3);
+    return bench.read(target, kRows * kColumns * 2);
+  };
+  for (int64_t cores = 1; cores <= 32; ++cores) {
+    std::vector<uint16_t> expected(kRows * kColumns * 2);
+    const Operand everything{0, 0, {2}, DataFormat::SENINT16};
+    launch({OpCode::fill, {kRows * kColumns * 2}, {1}, {everything}, 0, ""});
+
+    // Rows copied to every second row.
+    for (int64_t i = 0; i < kRows * kColumns; ++i) expected[i / kColumns * 2 * kColumns + i % kColumns] = values[i];
+    CHECK(launch({OpCode::copy,
+                  {kRows, kColumns},
+                  {cores, 1},
+                  {{0, 0, {4 * kColumns, 2}}, {1, 0, {2 * kColumns, 2}}},
+                  0,
+                  ""}) == expected);
+
+    // The other rows filled.
+    for (int64_t i = 0; i < kRows * kColumns; ++i) expected[(i / kColumns * 2 + 1) * kColumns + i % kColumns] = 0xbeef;
+    CHECK(launch({OpCode::fill, {kRows, kColumns}, {cores, 1}, {{0, 2 * kColumns, {4 * kColumns, 2}}}, 0xbeef, ""}) ==
+          expected);
+
+    // Sticks along columns [3][70][64] to sticks along rows [2][192][64], the last 58 of each second one padding.
+    launch({OpCode::fill, {kRows * kColumns * 2}, {1}, {everything}, 0, ""});
+    std::fill(expected.begin(), expected.end(), 0);
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t column = 0; column < kColumns; ++column)
+        expected[row / 64 * kColumns * 64 + column * 64 + row % 64] =
+            values[column / 64 * kRows * 64 + row * 64 + column % 64];
+    for (int64_t tile = 0; tile < 2; ++tile) {
+      const int64_t rows = tile ? kRows - 64 : 64;
+      const Operand to{0, tile * kColumns * 128, {64 * 128, 128, 2}};
+      const Operand from{1, tile * 64 * 128, {kRows * 128, 2, 128}};
+      const std::vector<uint16_t> result =
+          launch({OpCode::restickify, {3, 64, rows}, {1, cores, 1}, {to, from}, 0, ""});
+      if (tile) CHECK(result == expected);
+    }
+  }
+}
+
+TEST("program: what is malformed, or given the wrong arguments, is not launched") {
+  Options two = options();
+  two.visible = {0, 1};
+  Bench bench(two);
+  const Held a = bench.block(4096), b = bench.block(4096), small = bench.block(128);
+  const Held elsewhere{&bench.runtime.card(1).memory(), bench.runtime.card(1).allocate(4096)};
+  // What was not prepared is checked all the same.
+  Program broken = good_program();
+  broken.steps[0].extents[0] = 9;
+  CHECK_THROWS(bench.card.launch(std::make_shared<const Program>(broken), {a, b}, 0), InvalidProgram,
+               "operand 0: reaches");
+  JobPlan broken_plan;
+  broken_plan.steps = {JobStep{}};
+  CHECK_THROWS(bench.card.launch(std::make_shared<const JobPlan>(broken_plan), {}, 0), InvalidProgram,
+               "argument: 0 of 0");
+  bench.card.launch(std::make_shared<const Program>(good_program()), {a, b}, 0);
+  CHECK(bench.card.engine().time(bench.card.stream(0)) == duration(good_program(), bench.card.clock()));
+  const auto program = bench.card.prepare(good_program());
+  CHECK_THROWS(bench.card.launch(program, {a}, 0), InvalidProgram, "takes 2 arguments, 1 were given");
+  CHECK_THROWS(bench.card.launch(program, {a, small}, 0), InvalidProgram,
+               "argument 1 needs 4096 bytes, the tensor has 128");
+  CHECK_THROWS(bench.card.launch(program, {a, Held{}}, 0), InvalidProgram, "argument 1 has no memory");
+  CHECK_THROWS(bench.card.launch(program, {a, elsewhere}, 0), InvalidProgram, "argument 1 is in card 1");
+  CHECK_THROWS(bench.card.launch(program, {a, b}, 65), Error, "stream 65 does not exist");
+  CHECK_THROWS(bench.card.prepare(Program{"kernel", {}, {Step{}}}), InvalidProgram, "operands: copy takes 2");
+}
+
+namespace {
+
+JobStep compute(std::shared_ptr<const Program> program) {
+  JobStep step{};
+  step.type = JobStep::Type::Compute;
+  step.program = std::move(program);
+  return step;
+}
+JobStep host(std::function<void(std::vector<std::string>&)> body) {
+  JobStep step{};
+  step.type = JobStep::Type::HostCompute;
+  step.host = std::move(body);
+  return step;
+}
+JobStep transfer(JobStep::Type type, int argument, int64_t offset, int buffer) {
+  JobStep step{};
+  step.type = type;
+  step.argument = argument;
+  step.offset = offset;
+  step.buffer = buffer;
+  return step;
+}
+using Type = JobStep::Type;
+
+// Copies `bytes` of argument `from` to argument `to`.
+Program copying(int to, int from, int64_t bytes, std::vector<int64_t> argument_bytes) {
+  return {
+      "move",
+      std::move(argument_bytes),
+      {{OpCode::copy, {bytes}, {1}, {{to, 0, {1}, DataFormat::SENINT8}, {from, 0, {1}, DataFormat::SENINT8}}, 0, ""}}};
+}
+
+}  // namespace
+
+TEST("plan: steps are carried out in order, with memory and buffers of their own") {
+  Bench bench(options());
+  const Held out = bench.block(std::vector<uint16_t>(64, 0));
+  // buffer 0 -> scratch -> buffer 1, turned round on the host -> scratch -> out
+  JobPlan plan;
+  plan.name = "turn";
+  plan.argument_bytes = {128};
+  plan.allocations = {256};
+  plan.buffers = {"first", std::string(5, '?')};
+  std::vector<std::string> seen;
+  const auto look = [&](std::vector<std::string>& buffers) { seen.push_back(buffers[0] + "|" + buffers[1]); };
+  const auto move = bench.card.prepare(copying(0, 1, 128, {128, 256}));
+  plan.steps = {host(look),
+                transfer(Type::H2D, 1, 7, 0),
+                host([](auto& buffers) { buffers[0] = "other"; }),
+                transfer(Type::D2H, 1, 7, 1),
+                host(look),
+                host([](auto& buffers) { std::reverse(buffers[1].begin(), buffers[1].end()); }),
+                transfer(Type::H2D, 1, 0, 1),
+                compute(move)};
+  const auto prepared = bench.card.prepare(plan);
+  for (int launch = 0; launch < 3; ++launch) {
+    seen.clear();
+    bench.card.launch(prepared, {out}, 1);
+    bench.card.synchronize(1);
+    CHECK(seen == std::vector<std::string>({"first|?????", "other|first"}));  // fresh buffers each time
+    CHECK(std::memcmp(bench.read(out, 64).data(), "tsrif", 5) == 0);
+  }
+  // The scratch memory is free again.
+  CHECK(bench.card.memory().stats().allocation.current == 1);
+}
+
+TEST("program: a launch keeps its arguments' memory until it is done") {
+  Bench bench(options());
+  JobPlan plan;
+  plan.name = "plan";
+  plan.argument_bytes = {4096, 4096};
+  const auto program = bench.card.prepare(good_program());
+  plan.steps = {compute(program)};
+  const auto prepared = bench.card.prepare(plan);
+  for (bool as_plan : {false, true}) {
+    std::atomic<bool> open{false};
+    Memory& memory = bench.card.memory();
+    const Held to{&memory, bench.card.allocate(4096)}, from{&memory, bench.card.allocate(4096)};
+    bench.card.callback(1, [&] { open.wait(false); });
+    if (as_plan)
+      bench.card.launch(prepared, {to, from}, 1);
+    else
+      bench.card.launch(program, {to, from}, 1);
+    memory.release(to.block);
+    memory.release(from.block);
+    CHECK(memory.stats().pending_bytes == 8192);
+    open = true, open.notify_all();
+    bench.card.synchronize(1);
+    CHECK(memory.stats().pending_bytes == 0);
+  }
+}
+
+TEST("plan: malformed plans are refused by step and field") {
+  Bench bench(options());
+  const auto refusal = [&](JobStep step) {
+    JobPlan plan;
+    plan.name = "plan";
+    plan.argument_bytes = {128};
+    plan.allocations = {256};
+    plan.buffers = {"0123456789"};
+    plan.steps = {host([](auto&) {}), std::move(step)};
+    try {
+      bench.card.prepare(std::move(plan));
+    } catch (const InvalidProgram& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(refusal(transfer(Type::H2D, 1, 246, 0)) == "accepted");
+  CHECK(refusal(transfer(Type::H2D, 0, 118, 0)) == "accepted");
+  CHECK(refusal(transfer(Type::H2D, 2, 0, 0)) == "plan 'plan', step 1 (H2D), argument: 2 of 2");
+  CHECK(refusal(transfer(Type::D2H, -1, 0, 0)) == "plan 'plan', step 1 (D2H), argument: -1 of 2");
+  CHECK(refusal(transfer(Type::D2H, 0, 0, 1)) == "plan 'plan', step 1 (D2H), buffer: 1 of 1");
+  CHECK(refusal(transfer(Type::D2H, 0, 0, -1)) == "plan 'plan', step 1 (D2H), buffer: -1 of 1");
+  CHECK(refusal(transfer(Type::H2D, 0, 119, 0)) ==
+        "plan 'plan', step 1 (H2D), offset: buffer 0 of 10 bytes at 119 leaves argument 0, which has 128");
+  CHECK(refusal(transfer(Type::H2D, 0, -1, 0)).find("offset: buffer 0 of 10 bytes at -1") != std::string::npos);
+  CHECK(refusal(transfer(Type::H2D, 0, INT64_MAX, 0)).find("offset: ") != std::string::npos);
+  CHECK(refusal(host(nullptr)) == "plan 'plan', step 1 (HostCompute), host: there is no function to call");
+  CHECK(refusal(compute(nullptr)) == "plan 'plan', step 1 (Compute), program: is missing");
+  const auto program = [&](std::vector<int64_t> bytes) {
+    return std::make_shared<Program>(copying(0, 1, 8, std::move(bytes)));
+  };
+  CHECK(refusal(compute(program({128, 256}))) == "accepted");
+  CHECK(refusal(compute(program({128, 256, 8}))).find("takes 3 arguments, the plan has 2") != std::string::npos);
+  CHECK(refusal(compute(program({129, 256}))).find("needs 129 bytes of argument 0, which has 128") !=
+        std::string::npos);
+  CHECK(refusal(compute(program({128, 4}))).find("program 'move', step 0 (copy), operand 1: reaches") !=
+        std::string::npos);
+  JobPlan negative;
+  negative.name = "negative";
+  negative.allocations = {-1};
+  CHECK_THROWS(bench.card.prepare(negative), InvalidProgram, "argument 0 has -1 bytes");
+}
+
+TEST("plan: errors of host steps name the plan and leave memory free") {
+  Bench bench(options());
+  JobPlan plan;
+  plan.name = "broken";
+  plan.allocations = {1024};
+  plan.buffers = {"abc"};
+  const auto launch = [&](std::function<void(std::vector<std::string>&)> body) {
+    plan.steps = {transfer(Type::H2D, 0, 0, 0), host(std::move(body)), transfer(Type::H2D, 0, 0, 0)};
+    bench.card.launch(bench.card.prepare(plan), {}, 0);
+    bench.card.synchronize(0);
+  };
+  CHECK_THROWS(launch([](auto&) { throw std::runtime_error("oh"); }), Error, "plan 'broken', step 1 (HostCompute): oh");
+  CHECK_THROWS(launch([](auto& buffers) { buffers[0] += "d"; }), InvalidProgram, "changed the number or the sizes");
+  CHECK_THROWS(launch([](auto& buffers) { buffers.clear(); }), InvalidProgram, "changed the number or the sizes");
+  launch([](auto&) {});
+  CHECK(bench.card.memory().stats().allocation.current == 0);
+}
+
+TEST("program: strict mode finds races between cores and uninitialised reads") {
+  Bench bench(options(Mode::strict));
+  const std::vector<uint16_t> values = numbers(512);
+  const Held a = bench.block(values), fresh = bench.block(1024);
+  const auto run = [&](Step step, std::vector<Held> arguments) {
+    Program program{"kernel", {1024, 1024}, {std::move(step)}};
+    bench.card.launch(bench.card.prepare(std::move(program)), std::move(arguments), 0);
+    bench.card.synchronize(0);
+  };
+  const Operand rows{0, 0, {128, 2}}, from{1, 0, {128, 2}};
+  // Fresh memory is read by core 2 only.
+  bench.card.bytes_to_card(fresh, 0, values.data(), 512, 0);
+  CHECK_THROWS(run({OpCode::copy, {8, 64}, {4, 1}, {rows, from}, 0, "here"}, {a, fresh}), UndefinedBehavior,
+               "program 'kernel', step 0 (copy, here): core 2 reads memory of argument 1 that was never written");
+  run({OpCode::copy, {8, 64}, {4, 1}, {rows, from}, 0, ""}, {fresh, a});
+  CHECK(bench.read(fresh, 512) == values);
+  // Two cores write the same stick: rows 128 bytes apart, every other row on top of the last.
+  CHECK_THROWS(run({OpCode::fill, {2, 2, 64}, {2, 1, 1}, {{0, 0, {128, 128, 2}}}, 7, ""}, {a, fresh}),
+               UndefinedBehavior, "cores 0 and 1 both write byte 128 of argument 0");
+  // A shift in place: core 1 reads what core 0 writes.
+  CHECK_THROWS(run({OpCode::copy, {4, 64}, {4, 1}, {{0, 128, {128, 2}}, {1, 0, {128, 2}}}, 0, ""}, {a, a}),
+               UndefinedBehavior, "core 1 reads byte 128 of argument 1, which core 0 writes");
+  run({OpCode::copy, {4, 64}, {1, 1}, {{0, 512, {128, 2}}, {1, 0, {128, 2}}}, 0, ""}, {a, a});
+}
+
+TEST("program: modelled time is the same for every launch and in timing mode") {
+  const auto time = [](Mode mode, int threads) {
+    Bench bench(options(mode, threads));
+    const auto program = bench.card.prepare(good_program());
+    const Held a = bench.block(4096), b = bench.block(4096);
+    bench.card.fill({b, nullptr, HostType::F16, {0}, {1}, 0}, 0, 2);  // nothing to do
+    bench.card.bytes_to_card(b, 0, numbers(2048).data(), 4096, 2);
+    for (int i = 0; i < 3; ++i) bench.card.launch(program, {a, b}, 2);
+    JobPlan plan;
+    plan.name = "plan";
+    plan.argument_bytes = {4096, 4096};
+    plan.buffers = {std::string(4096, 'x')};
+    plan.steps = {transfer(Type::H2D, 0, 0, 0), compute(program), host([](auto&) {}), transfer(Type::D2H, 0, 0, 0)};
+    bench.card.launch(bench.card.prepare(plan), {a, b}, 2);
+    bench.card.synchronize();
+    return bench.card.engine().time(bench.card.stream(2));
+  };
+  const Picoseconds expected = time(Mode::timing, 1);
+  CHECK(expected > 0);
+  CHECK(time(Mode::run, 1) == expected && time(Mode::run, 4) == expected && time(Mode::strict, 2) == expected);
+}

@@ -1,0 +1,171 @@
+// Preparing and launching card programs and the plans made of them.
+#include <algorithm>
+#include <cstring>
+
+#include "card.h"
+#include "strict.h"
+
+namespace spyre {
+
+// One launch of a plan.
+struct Card::Job {
+  const std::shared_ptr<const JobPlan> plan;
+  std::vector<Held> arguments;  // the caller's, then the plan's own
+  std::vector<std::string> buffers;
+
+  ~Job() {
+    for (size_t i = plan->argument_bytes.size(); i < arguments.size(); ++i)
+      arguments[i].memory->release(arguments[i].block);
+  }
+};
+
+namespace {
+
+Convert copy_of(int64_t bytes) {
+  constexpr HostType kSameBytes[] = {HostType::I8, HostType::I16, HostType::I32};
+  return host_to_device(kSameBytes[bytes / 2]);
+}
+
+}  // namespace
+
+std::shared_ptr<const Program> Card::prepare(Program program) const {
+  validate(program, limits_);
+  program.time = duration(program, clock_);
+  return std::make_shared<const Program>(std::move(program));
+}
+
+std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
+  validate(plan, limits_);
+  plan.time = duration(plan, clock_);
+  return std::make_shared<const JobPlan>(std::move(plan));
+}
+
+void Card::check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
+                           const std::vector<Held>& given) const {
+  if (bytes.size() != given.size())
+    throw InvalidProgram("'" + name + "' takes " + std::to_string(bytes.size()) + " arguments, " +
+                         std::to_string(given.size()) + " were given");
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto refuse = [&](const std::string& why) {
+      throw InvalidProgram("'" + name + "': argument " + std::to_string(i) + " " + why);
+    };
+    if (!given[i].block) refuse("has no memory");
+    if (given[i].memory != memory_.get()) refuse("is in " + given[i].memory->options().name + ", not on this card");
+    const auto size = static_cast<int64_t>(given[i].block->bytes);
+    if (size < bytes[i]) refuse("needs " + std::to_string(bytes[i]) + " bytes, the tensor has " + std::to_string(size));
+  }
+}
+
+void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int id) {
+  if (program->time < 0) program = prepare(*program);
+  check_arguments(program->name, program->argument_bytes, arguments);
+  const Picoseconds time = program->time;
+  const std::vector<Held> uses = arguments;
+  auto run = [this, program = std::move(program), arguments = std::move(arguments)] {
+    run_program(*program, arguments);
+  };
+  const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time});
+  for (const Held& held : uses) held.memory->note_use(held.block, progress_, id, sequence);
+}
+
+void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id) {
+  if (plan->time < 0) plan = prepare(*plan);
+  check_arguments(plan->name, plan->argument_bytes, arguments);
+  const Picoseconds time = plan->time;
+  auto job = std::make_shared<Job>(std::move(plan), arguments);
+  job->buffers = job->plan->buffers;
+  for (int64_t bytes : job->plan->allocations) job->arguments.push_back({memory_.get(), allocate(bytes)});
+  const uint64_t sequence = engine_.submit(stream(id), {[this, job] { run_job(*job); }, time});
+  for (const Held& held : job->arguments) held.memory->note_use(held.block, progress_, id, sequence);
+}
+
+void Card::run_program(const Program& program, const std::vector<Held>& arguments) {
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    if (shadow_) check_step(program, i, arguments);
+    const auto side = [&](size_t operand) {
+      const Operand& of = step.operands[operand];
+      return Side{address(arguments[of.argument]), element_bytes(of.format)};
+    };
+    engine_.parallel_for(step.cores(), [&](int64_t core) {
+      const Nest nest = core_nest(step, static_cast<int>(core));
+      if (step.op == OpCode::fill)
+        fill_nest(engine_, nest, side(0), &step.constant);
+      else
+        copy_nest(engine_, nest, side(0), side(1), copy_of(side(0).element_bytes));
+    });
+  }
+}
+
+// Strict mode: nothing is read that was never written, and no core touches what another one writes in the same step.
+void Card::check_step(const Program& program, size_t index, const std::vector<Held>& arguments) {
+  const Step& step = program.steps[index];
+  const auto fail = [&](const std::string& what) {
+    throw UndefinedBehavior("program '" + program.name + "', step " + std::to_string(index) + " (" + name(step.op) +
+                            (step.source.empty() ? "" : ", " + step.source) + "): " + what);
+  };
+  const auto text = [](int64_t number) { return std::to_string(number); };
+  const int64_t bytes = element_bytes(step.operands[0].format);
+  const Block& target = *arguments[step.operands[0].argument].block;
+  std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
+  for (int core = 0; core < step.cores(); ++core)
+    for_each_element(core_nest(step, core), 0, bytes, [&](int64_t at) {
+      if (writer[at] && writer[at] != core + 1)
+        fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write byte " + text(at) + " of argument " +
+             text(step.operands[0].argument));
+      writer[at] = static_cast<uint8_t>(core + 1);
+    });
+  for (int core = 0; core < step.cores() && step.operands.size() > 1; ++core) {
+    const Nest nest = core_nest(step, core);
+    const Block& source = *arguments[step.operands[1].argument].block;
+    if (!shadow_->written(source, nest, 1, bytes))
+      fail("core " + text(core) + " reads memory of argument " + text(step.operands[1].argument) +
+           " that was never written (SPYRE_CARD=strict)");
+    if (&source != &target) continue;
+    for_each_element(nest, 1, bytes, [&](int64_t at) {
+      if (writer[at] && writer[at] != core + 1)
+        fail("core " + text(core) + " reads byte " + text(at) + " of argument " + text(step.operands[1].argument) +
+             ", which core " + text(writer[at] - 1) + " writes");
+    });
+  }
+  for (int core = 0; core < step.cores(); ++core) shadow_->wrote(target, core_nest(step, core), 0, bytes);
+}
+
+void Card::run_job(Job& job) {
+  for (size_t i = 0; i < job.plan->steps.size(); ++i) {
+    const JobStep& step = job.plan->steps[i];
+    const auto where = [&] {
+      return "plan '" + job.plan->name + "', step " + std::to_string(i) + " (" + name(step.type) + "): ";
+    };
+    switch (step.type) {
+      case JobStep::Type::Compute:
+        run_program(*step.program, job.arguments);
+        break;
+      case JobStep::Type::HostCompute:
+        try {
+          step.host(job.buffers);
+        } catch (const std::exception& error) {
+          throw Error(where() + error.what());
+        }
+        if (!std::equal(job.buffers.begin(), job.buffers.end(), job.plan->buffers.begin(), job.plan->buffers.end(),
+                        [](const std::string& a, const std::string& b) { return a.size() == b.size(); }))
+          throw InvalidProgram(where() + "the host function changed the number or the sizes of the buffers");
+        break;
+      case JobStep::Type::H2D:
+      case JobStep::Type::D2H: {
+        const Held& held = job.arguments[step.argument];
+        std::string& buffer = job.buffers[step.buffer];
+        std::byte* at = address(held) + step.offset;
+        if (step.type == JobStep::Type::D2H) {
+          std::memcpy(buffer.data(), at, buffer.size());
+          break;
+        }
+        std::memcpy(at, buffer.data(), buffer.size());
+        if (shadow_) shadow_->wrote(*held.block, step.offset, static_cast<int64_t>(buffer.size()));
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace spyre
