@@ -29,9 +29,8 @@ def main() -> None:
         ROUNDS,
     )
     memcpy = measured.pop("memcpy")
-    print(
-        f"{ROWS}x{COLUMNS} float16, {nbytes / 2**20:.0f} MiB, instruction set {torch.spyre.get_device_properties().simd}"
-    )
+    simd = torch.spyre.get_device_properties().simd
+    print(f"{ROWS}x{COLUMNS} float16, {nbytes / 2**20:.0f} MiB, instruction set {simd}")
     for name, seconds in measured.items():
         report(name, seconds, "memcpy", memcpy, memcpy / seconds, ">= 0.5 of memcpy's speed")
 

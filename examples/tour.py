@@ -11,7 +11,7 @@ def heading(text: str) -> None:
 
 def tensors() -> None:
     heading("Tensors travel to the card, and come back rounded as the card rounds")
-    x = torch.tensor([1.0, 0.1, 65504.0, 1e-7], dtype=torch.float16)
+    x = torch.tensor([1.0, 1.001, 65504.0, 1e-7], dtype=torch.float16)
     y = x.to("spyre")
     print("on the host          ", x.tolist())
     print("after the card       ", y.cpu().tolist(), "  (SEN169: 6 exponent bits, 9 fraction bits)")

@@ -84,7 +84,8 @@ def test_strict_finds_uninitialised_reads(python, action, what):
         from torch_spyre import _C
         operands = [dict(argument=i, strides=[128, 2]) for i in (0, 1)]
         step = dict(op="copy", extents=[4, 64], operands=operands)
-        plan = _C.prepare_kernel(dict(name="k", arguments=[512, 512], steps=[dict(type="Compute", program=dict(steps=[step]))]))
+        compute = dict(type="Compute", program=dict(steps=[step]))
+        plan = _C.prepare_kernel(dict(name="k", arguments=[512, 512], steps=[compute]))
         {action}
         """,
         SPYRE_CARD="strict",
@@ -104,7 +105,8 @@ def test_strict_poisons_fresh_memory(python):
         import torch
         from torch_spyre import _C
         seen = []
-        steps = [dict(type="D2H", argument=0, buffer=0), dict(type="HostCompute", function=lambda b: seen.append(bytes(b[0])))]
+        look = dict(type="HostCompute", function=lambda buffers: seen.append(bytes(buffers[0])))
+        steps = [dict(type="D2H", argument=0, buffer=0), look]
         plan = _C.prepare_kernel(dict(name="peek", arguments=[128], buffers=[bytes(4)], steps=steps))
         _C.launch_jobplan(plan, [torch.empty(64, dtype=torch.float16, device="spyre")])
         torch.spyre.synchronize()
