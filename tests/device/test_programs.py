@@ -219,3 +219,20 @@ def test_modelled_time_of_a_program_is_exact():
     # four cores: 43 % of 150 GB/s, turnaround, and the fixed cost of a kernel
     nanoseconds = (512 + 512) / (150 * 0.43) + 512 * 0.00574 + 2000
     assert first.elapsed_time(second) == pytest.approx(nanoseconds / 1e6, abs=1e-9)
+
+
+def test_a_host_that_runs_ahead_waits_for_plan_memory_instead_of_running_out(python):
+    done = python(
+        """
+        import time, torch
+        from torch_spyre import _C
+        plan = _C.prepare_kernel(dict(name="k", arguments=[], allocate=[4 << 20], steps=[]))
+        torch.spyre.current_stream().add_callback(lambda: time.sleep(0.2))
+        for _ in range(50):
+            _C.launch_jobplan(plan, [])
+        torch.spyre.synchronize()
+        print(torch.spyre.memory_allocated())
+        """,
+        SPYRE_MEMORY_GB="0.02",
+    )
+    assert done.stdout.strip() == "0", done.stderr

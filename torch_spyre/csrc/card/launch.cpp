@@ -12,11 +12,6 @@ struct Card::Job {
   const std::shared_ptr<const JobPlan> plan;
   std::vector<Held> arguments;  // the caller's, then the plan's own
   std::vector<std::string> buffers;
-
-  ~Job() {
-    for (size_t i = plan->argument_bytes.size(); i < arguments.size(); ++i)
-      arguments[i].memory->release(arguments[i].block);
-  }
 };
 
 namespace {
@@ -74,9 +69,19 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
   const Picoseconds time = plan->time;
   auto job = std::make_shared<Job>(std::move(plan), arguments);
   job->buffers = job->plan->buffers;
-  for (int64_t bytes : job->plan->allocations) job->arguments.push_back({memory_.get(), allocate(bytes)});
+  const auto release_own = [&] {
+    for (size_t i = arguments.size(); i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
+  };
+  try {
+    for (int64_t bytes : job->plan->allocations) job->arguments.push_back({memory_.get(), allocate(bytes)});
+  } catch (...) {
+    release_own();
+    throw;
+  }
   const uint64_t sequence = engine_.submit(stream(id), {[this, job] { run_job(*job); }, time});
   for (const Held& held : job->arguments) held.memory->note_use(held.block, progress_, id, sequence);
+  // Freed already, as far as the host goes: what queued launches hold is then memory that an allocation can wait for.
+  release_own();
 }
 
 void Card::run_program(const Program& program, const std::vector<Held>& arguments) {
