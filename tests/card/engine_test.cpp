@@ -391,8 +391,10 @@ TEST("engine: what a task holds is let go without the engine's lock") {
     engine.submit(streams[0], {holding([] {})});
     engine.submit(streams[0], {holding([] { throw Error("no"); }), 0, true});
     engine.submit(streams[0], {holding([] {})});  // skipped
+    const auto throwing = [&] { throw std::make_shared<TakesLock>(engine, streams[0], destroyed); };
+    engine.submit(streams[0], {throwing, 0, true});
     CHECK_THROWS(engine.wait(streams[0], never), Error, "no");
-    CHECK(destroyed == 3);
+    CHECK(destroyed == 4);
   }
 }
 

@@ -380,6 +380,9 @@ TEST("plan: errors of host steps name the plan and leave memory free") {
   CHECK_THROWS(launch([](auto& buffers) { buffers[0] += "d"; }), InvalidProgram, "changed the number or the sizes");
   CHECK_THROWS(launch([](auto& buffers) { buffers.clear(); }), InvalidProgram, "changed the number or the sizes");
   launch([](auto&) {});
+  CHECK_THROWS(bench.card.launch(bench.card.prepare(plan), {}, 99), Error, "stream 99 does not exist");
+  plan.allocations = {1024, 2ll << 30};
+  CHECK_THROWS(bench.card.launch(bench.card.prepare(plan), {}, 0), OutOfMemory, "out of memory");
   CHECK(bench.card.memory().stats().allocation.current == 0);
 }
 

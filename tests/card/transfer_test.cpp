@@ -160,16 +160,19 @@ TEST("transfer: transposition of every element size, whole blocks and rests") {
 
 TEST("transfer: copies past the cache") {
   // More than 16 MiB, and no count is a multiple of a block.
-  const Conversion in = conversions()[0], out = conversions()[1];
-  for (int threads : {1, 2}) {
-    Engine engine(threads, false);
-    CHECK(copies(engine, tiling(2049, 64 * 67, 64, 0), in));
-    CHECK(copies(engine, tiling(2049, 64 * 67, 64, 1), out));
-    // Rows that do not begin on a cache line.
-    CHECK(copies(engine, {{{67, {64, 2049 * 64}}, {2049, {67 * 64 + 1, 64}}, {64, {1, 1}}}, {0, 0}}, out));
-    // Columns of a wider host tensor: what is read does not follow on.
-    CHECK(copies(engine, {{{67, {2049 * 64, 80}}, {2049, {64, 67 * 80}}, {64, {1, 1}}}, {0, 0}}, in));
+  const Conversion in = conversions()[0], out = conversions()[1], wide = conversions()[2], bytes = conversions()[3];
+  Engine one(1, false), two(2, false);
+  for (Engine* engine : {&one, &two}) {
+    CHECK(copies(*engine, tiling(2049, 64 * 67, 64, 0), in));
+    CHECK(copies(*engine, tiling(2049, 64 * 67, 64, 1), out));
   }
+  CHECK(copies(two, {{{2112, {1, 4099}}, {4099, {2112, 1}}}, {0, 0}}, in));  // transposed
+  CHECK(copies(one, {{{2112, {1, 2051}}, {2051, {2112, 1}}}, {0, 0}}, wide));
+  CHECK(copies(one, {{{4224, {1, 4099}}, {4099, {4224, 1}}}, {0, 0}}, bytes));
+  // What must not be streamed: rows or starts that are not on a cache line, columns that do not follow on in a row.
+  CHECK(copies(one, tiling(2049, 64 * 67, 64, 0), in, 2));
+  CHECK(copies(one, {{{67, {64, 2049 * 64}}, {2049, {67 * 64 + 1, 64}}, {64, {1, 1}}}, {0, 0}}, out));
+  CHECK(copies(one, {{{67, {2049 * 64, 80}}, {2049, {64, 67 * 80}}, {64, {1, 1}}}, {0, 0}}, in));
 }
 
 TEST("transfer: large copies in parallel") {

@@ -82,3 +82,21 @@ def test_values_and_gradients():
 def test_binary_cross_entropy_is_refused():
     with torch.autocast("spyre"), pytest.raises(RuntimeError, match="unsafe to autocast"):
         torch.nn.functional.binary_cross_entropy(ones(), ones())
+
+
+def test_gradient_scaler():
+    """Scaled gradients are unscaled before the step; an overflow skips the step and lowers the scale."""
+    weight = torch.nn.Parameter(torch.ones(4, device="spyre"))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaler = torch.amp.GradScaler("spyre", init_scale=8.0)
+    scaler.scale((weight * 2).sum()).backward()
+    assert weight.grad.cpu().tolist() == [16.0] * 4
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.detach().cpu().tolist() == [0.0] * 4
+    optimizer.zero_grad()
+    scaler.scale((weight * float("inf")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.detach().cpu().tolist() == [0.0] * 4
+    assert scaler.get_scale() == 4.0

@@ -160,3 +160,11 @@ def test_in_place_on_a_leaf_is_refused():
         x.zero_()
     with pytest.raises(RuntimeError, match="only Tensors of floating point"):
         torch.ones(2, dtype=torch.int32, device="spyre").requires_grad_()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_replay_random_ops(reentrant):
+    x = torch.ones(30, device="spyre", requires_grad=True)
+    y = torch.utils.checkpoint.checkpoint(lambda x: torch.nn.functional.dropout(x * 2), x, use_reentrant=reentrant)
+    y.sum().backward()
+    assert torch.equal(x.grad.cpu(), y.detach().cpu())

@@ -137,3 +137,19 @@ def test_error_before_an_event_is_raised_by_its_wait_and_cleared():
 def test_event_of_a_card_that_is_not_there():
     with pytest.raises(RuntimeError, match="invalid device index 2"):
         Event("spyre:2")
+
+
+def test_an_event_outlives_the_runtime(python):
+    done = python("""
+        import torch
+        from torch_spyre import _C
+        event = torch.spyre.Event(enable_timing=True)
+        event.record()
+        torch.spyre.synchronize()
+        _C.free_runtime()
+        event.synchronize()
+        torch.spyre.current_stream().wait_event(event)
+        torch.ones(3, device="spyre").cpu()
+        print(event.query())
+    """)
+    assert done.stdout.strip() == "True", done.stderr

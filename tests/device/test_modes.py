@@ -147,3 +147,25 @@ def test_timing_refuses_shapes_that_depend_on_values(python):
     done = python("import torch; torch.nonzero(torch.ones(3, device='spyre'))", SPYRE_CARD="timing")
     assert done.returncode == 1
     assert "aten::nonzero gives a result whose shape depends on values" in done.stderr
+
+
+def test_timing_materialises_no_weights_and_computes_no_fallback(python):
+    """A linear layer of 7 GiB: made, initialised and applied on shapes alone, at the price of its transfers."""
+    code = """
+        import resource, torch
+        torch.spyre.fallback("count")
+        layer = torch.nn.Linear({size}, {size}, device="spyre")
+        x = torch.rand(4, {size}, device="spyre")
+        start, end = (torch.spyre.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        y = torch.nn.functional.gelu(layer(x) + 1)
+        end.record()
+        torch.spyre.synchronize()
+        print(tuple(y.shape), start.elapsed_time(end), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    """
+    shape, time, resident = python(code.format(size=43000), SPYRE_CARD="timing").stdout.rsplit(maxsplit=2)
+    assert shape == "(4, 43000)" and float(time) > 0
+    assert int(resident) * 1024 < 2**30
+    in_run = python(code.format(size=300)).stdout.rsplit(maxsplit=2)
+    in_timing = python(code.format(size=300), SPYRE_CARD="timing").stdout.rsplit(maxsplit=2)
+    assert in_run[:2] == in_timing[:2]

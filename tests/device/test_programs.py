@@ -236,3 +236,26 @@ def test_a_host_that_runs_ahead_waits_for_plan_memory_instead_of_running_out(pyt
         SPYRE_MEMORY_GB="0.02",
     )
     assert done.stdout.strip() == "0", done.stderr
+
+
+def test_a_host_step_must_leave_bytearrays():
+    def replace(buffers):
+        buffers[0] = "abc"
+
+    steps = [{"type": "HostCompute", "function": replace}, {"type": "H2D", "argument": 0, "buffer": 0}]
+    plan = _C.prepare_kernel({"name": "k", "arguments": [128], "buffers": [b"abc"], "steps": steps})
+    _C.launch_jobplan(plan, [torch.zeros(64, dtype=torch.int8, device="spyre")])
+    with pytest.raises(RuntimeError, match="something else than a bytearray in place of buffer 0"):
+        torch.spyre.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"buffers": [3]}, "a buffer is not bytes: 3"),
+        ({"steps": [{"type": "HostCompute", "function": 3}]}, "cannot be called"),
+    ],
+)
+def test_wrong_host_parts_are_refused(field, message):
+    with pytest.raises(ValueError, match=message):
+        _C.prepare_kernel({"name": "k", "arguments": [], "steps": []} | field)

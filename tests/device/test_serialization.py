@@ -186,7 +186,36 @@ def test_a_watched_parameter_moves_too():
     model = torch.nn.Linear(3, 2)
     watch = weakref.ref(model.weight)
     model.to("spyre")
-    assert model.weight.device.type == "spyre" and watch() is not model.weight
+    assert model.weight.device.type == "spyre" and watch() is model.weight
+
+
+def test_a_model_moves_while_a_graph_of_it_lives_and_trains_with_its_optimizer():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    graph = model(torch.randn(2, 4))
+    model.to("spyre")
+    before = model[0].weight.detach().cpu().clone()
+    model(torch.randn(2, 4, device="spyre")).sum().backward()
+    optimizer.step()
+    assert graph.grad_fn is not None and model[0].weight.grad.device.type == "spyre"
+    assert not torch.equal(model[0].weight.detach().cpu(), before)
+    assert {p.device.type for p in model.cpu().parameters()} == {"cpu"}
+
+
+def test_modules_without_shapes_yet_move_on_the_cpu_as_ever():
+    assert torch.nn.LazyLinear(5).to("cpu").half()(torch.ones(2, 3, dtype=torch.float16)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_zeros_behind_the_first_tensor_of_a_storage_keep_their_place(rows):
+    """The first tensor to be loaded does not show how far the storage reaches."""
+    whole = torch.zeros(rows * 64, dtype=torch.float16)
+    part = whole[: rows * 50].view(rows, 50)
+    part.fill_(1)
+    loaded_part, loaded = torch.load(saved([part, whole]), map_location="spyre")
+    assert torch.equal(loaded.cpu(), whole) and torch.equal(loaded_part.cpu(), part)
+    loaded[0] = 5
+    assert loaded_part[0, 0].item() == 5
 
 
 @pytest.mark.parametrize("location", ["cpu", "spyre"])

@@ -232,3 +232,25 @@ def test_views_keep_memory_alive():
     assert view.cpu().sum() == 64
     del view
     assert torch.spyre.memory_allocated() == before
+
+
+def test_an_alias_stays_inside_its_memory():
+    first = torch.zeros(64, dtype=torch.float16, device="spyre")
+    second = torch.zeros_like(first)
+    layout = first.device_tensor_layout()
+    with pytest.raises(ValueError, match="cannot begin at storage offset -64"):
+        _C.as_strided_with_layout(second, [64], [1], -64, layout)
+    with pytest.raises(RuntimeError, match="stride"):
+        _C.reinterpret_tensor_with_layout(second, [3], [-1], 2, layout)
+    with pytest.raises(RuntimeError, match="reach"):
+        _C.as_strided_with_layout(second, [64], [1], 64, layout)
+
+
+@pytest.mark.parametrize("free", [lambda s: s.resize_(0), lambda s: s.resize_(1 << 20)])
+def test_an_alias_of_freed_memory_is_refused(free):
+    base = torch.ones(4, 64, dtype=torch.float16, device="spyre")
+    alias = _C.as_strided_with_layout(base, [4, 64], [64, 1], 0, base.device_tensor_layout())
+    assert alias.cpu().sum() == 256
+    free(base.untyped_storage())
+    with pytest.raises(RuntimeError, match="storage was freed"):
+        alias.cpu()

@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Stream.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "copy.h"
@@ -209,6 +210,18 @@ PYBIND11_MODULE(_C, m) {
         destination.copy_(source, non_blocking);
       },
       py::arg("src"), py::arg("dst"), py::arg("non_blocking") = false, py::call_guard<py::gil_scoped_release>());
+  // Tensor.data = other, which PyTorch allows between the devices it knows only.
+  m.def(
+      "set_data",
+      [](const at::Tensor& self, const at::Tensor& data) {
+        self.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+        if (torch::autograd::impl::get_autograd_meta(self))
+          torch::autograd::impl::set_grad_accumulator(
+              self,
+              c10::weak_intrusive_ptr<torch::autograd::Node>(
+                  c10::intrusive_ptr<torch::autograd::Node>()));  // the old one expects gradients of the old device
+      },
+      py::arg("tensor"), py::arg("data"));
   m.def("get_transfers", &transfers, py::arg("tensor"));
   m.def(
       "encode_constant",

@@ -119,6 +119,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
                 ". Convert the tensor with .to(dtype).");
   }
   at::native::checkInBoundsForStorage(size, strides, offset, self.dtype(), source);
+  reach_zero_tail(storage, offset, size, strides);
   check_inside(storage, offset, size, strides);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
@@ -185,7 +186,11 @@ at::Tensor empty_with_layout(c10::IntArrayRef size, c10::IntArrayRef strides, at
 
 at::Tensor alias_with_layout(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset,
                              at::ScalarType dtype, const spyre::Layout& layout) {
+  check_sizes(size);
+  check_strides(size, strides);
+  TORCH_CHECK_VALUE(offset >= 0, "a tensor cannot begin at storage offset ", offset);
   at::Tensor tensor = wrap(alias_storage(base, size, strides, dtype, layout), dtype);
+  check_inside(storage_of(tensor), offset, size, strides);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
   return tensor;

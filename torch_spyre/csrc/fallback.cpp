@@ -6,6 +6,7 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -88,6 +89,9 @@ class HostCall {
   void run() {
     find_device();
     const c10::DeviceGuard guard(device_);
+    // Where no values are computed, shapes are all there is to find out.
+    if (card(device_.index()).mode() == spyre::Mode::timing && op_.hasKernelForDispatchKey(c10::DispatchKey::Meta))
+      return run_on_shapes();
     const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
     for (size_t i = 0; i < arguments_.size(); ++i) take(i);
     const auto host = torch::jit::last(*stack_, arguments_.size()).vec();
@@ -101,6 +105,65 @@ class HostCall {
   }
 
  private:
+  static at::Tensor shape_of(const at::Tensor& tensor) {
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+  }
+
+  // The transfers of a tensor that is read or written, without its values: they take their modelled time.
+  static void charge(const at::Tensor& tensor, bool to_card) {
+    if (tensor.device().type() != kSpyre || tensor.numel() == 0) return;
+    const spyre::DeviceView view = device_view(tensor);
+    const spyre::HostView nothing{nullptr, view.type, view.size, view.strides, {}};
+    const auto index = tensor.device().index();
+    to_card ? card(index).to_card(view, nothing, current_stream(index), spyre::Card::Wait::no)
+            : card(index).to_host(nothing, view, current_stream(index), spyre::Card::Wait::no);
+  }
+
+  void run_on_shapes() {
+    const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (!only_written(i)) for_each_tensor(given[i], [](const at::Tensor& tensor) { charge(tensor, false); });
+      c10::IValue& value = argument(i);
+      if (value.isTensor()) {
+        if (value.toTensor().defined()) value = shape_of(value.toTensor());
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(shape_of(tensor));
+        value = std::move(list);
+      } else if (value.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+          list.push_back(tensor ? std::optional(shape_of(*tensor)) : std::nullopt);
+        value = std::move(list);
+      } else if (value.isDevice()) {
+        value = c10::Device(at::kMeta);
+      } else if (is_generator(*arguments_[i].type())) {
+        value = c10::IValue();
+      }
+    }
+    const auto shapes = torch::jit::last(*stack_, arguments_.size()).vec();
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (!is_written(arguments_[i])) continue;
+      std::vector<at::Tensor> to, from;
+      for_each_tensor(given[i], [&](const at::Tensor& tensor) { to.push_back(tensor); });
+      for_each_tensor(shapes[i], [&](const at::Tensor& tensor) { from.push_back(tensor); });
+      for (size_t k = 0; k < to.size(); ++k) {
+        if (to[k].sizes() != from[k].sizes()) to[k].resize_(from[k].sizes());
+        charge(to[k], true);
+      }
+    }
+    for (size_t i = 0; i < op_.schema().returns().size(); ++i) give(i, given);
+  }
+
+  // A result on the card: the host's values, or in timing mode nothing but the place for them.
+  at::Tensor placed(const at::Tensor& result) const {
+    if (!result.defined() || !result.is_meta()) return result.defined() ? result.to(device_) : result;
+    at::Tensor place = at::empty_strided(result.sizes(), result.strides(), result.options().device(device_));
+    charge(place, true);
+    return place;
+  }
+
   c10::IValue& argument(size_t i) { return torch::jit::peek(*stack_, i, arguments_.size()); }
 
   template <typename Body>
@@ -196,11 +259,10 @@ class HostCall {
       for (size_t k = 0; k < arguments_.size(); ++k)
         if (is_written(arguments_[k]) && *arguments_[k].alias_info() == *alias) value = given[k];
     } else if (value.isTensor()) {
-      if (value.toTensor().defined()) value = value.toTensor().to(device_);
+      value = placed(value.toTensor());
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector())
-        list.push_back(tensor.defined() ? tensor.to(device_) : tensor);
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(placed(tensor));
       value = std::move(list);
     }
   }

@@ -73,12 +73,21 @@ std::function<void(std::vector<std::string>&)> host_step(py::object body) {
     py::list given;
     for (const std::string& buffer : buffers) given.append(py::bytearray(buffer.data(), buffer.size()));
     (*body)(given);
+    if (given.size() != buffers.size()) throw spyre::Error("a host step changed the number of buffers");
     for (size_t i = 0; i < buffers.size(); ++i) {
+      if (!py::isinstance<py::bytearray>(given[i]))
+        throw spyre::Error("a host step put something else than a bytearray in place of buffer " + std::to_string(i));
       const auto changed = py::reinterpret_borrow<py::bytearray>(given[i]);
       if (changed.size() != buffers[i].size()) throw spyre::Error("a host step changed the size of a buffer");
       buffers[i].assign(PyByteArray_AsString(changed.ptr()), changed.size());
     }
   };
+}
+
+std::string buffer_bytes(const py::handle& buffer, const std::string& where) {
+  if (!py::isinstance<py::bytes>(buffer))
+    refuse(where, "a buffer is not bytes: " + py::repr(buffer).cast<std::string>());
+  return buffer.cast<std::string>();
 }
 
 }  // namespace
@@ -90,7 +99,7 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
   plan.argument_bytes = field<std::vector<int64_t>>(code, "arguments", where);
   plan.allocations = field<std::vector<int64_t>>(code, "allocate", where, {});
   for (const py::handle buffer : field<py::list>(code, "buffers", where, py::list()))
-    plan.buffers.push_back(buffer.cast<std::string>());
+    plan.buffers.push_back(buffer_bytes(buffer, where));
   std::vector<int64_t> all_bytes = plan.argument_bytes;
   all_bytes.insert(all_bytes.end(), plan.allocations.begin(), plan.allocations.end());
   spyre::Card& on = card(-1);
@@ -105,7 +114,9 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
       step.program = on.prepare(parse_program(field<py::dict>(given, "program", where), plan.name, all_bytes));
     } else if (type == "HostCompute") {
       step.type = Type::HostCompute;
-      step.host = host_step(field<py::object>(given, "function", where));
+      const auto function = field<py::object>(given, "function", where);
+      if (!PyCallable_Check(function.ptr())) refuse(where, "the field 'function' cannot be called");
+      step.host = host_step(function);
     } else if (type == "H2D" || type == "D2H") {
       step.type = type == "H2D" ? Type::H2D : Type::D2H;
       step.argument = field<int>(given, "argument", where);
@@ -127,7 +138,7 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std
     TORCH_CHECK(tensor.device() == c10::Device(kSpyre, device), "kernel '", plan->name,
                 "' takes tensors of one card, got one on ", tensor.device());
     arguments.push_back(storage_of(tensor).held());
-    TORCH_CHECK(arguments.back().block, "kernel '", plan->name, "' got a tensor without memory");
+    TORCH_CHECK(storage_of(tensor).alive(), "kernel '", plan->name, "' got a tensor without memory");
   }
   if (debugging()) {
     std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));

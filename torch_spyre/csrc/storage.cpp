@@ -106,6 +106,7 @@ void SpyreStorageImpl::adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&&
   strides = std::move(from.strides);
   untyped = from.untyped;
   origin = from.origin;
+  zero_tail = false;
   delete layout_.exchange(from.layout_.exchange(nullptr));
   set_data_ptr_noswap(std::move(data));
   set_nbytes(bytes);
@@ -128,6 +129,7 @@ c10::Storage spyre_storage(const c10::Storage& storage) {
   if (!window->held().block) return c10::Storage(std::move(window));  // no bytes, no base
   const auto* base = static_cast<const SpyreStorageImpl*>(window->held().block->owner);
   TORCH_CHECK(base, "this spyre memory does not say which tensor it holds");
+  window->base = base;
   window->dtype = base->dtype;
   window->size = base->size;
   window->strides = base->strides;
@@ -218,6 +220,7 @@ c10::intrusive_ptr<SpyreStorageImpl> alias_storage(const at::Tensor& base, c10::
       owner.data_ptr().get(), reference, [](void* ctx) { delete static_cast<c10::Storage*>(ctx); }, base.device());
   auto storage = c10::make_intrusive<SpyreStorageImpl>(storage_bytes(layout.device_bytes(), size, strides, dtype),
                                                        std::move(data), nullptr, false);
+  storage->base = &owner;  // which the reference keeps
   storage->dtype = dtype;
   storage->size = size.vec();
   storage->strides = strides.vec();
@@ -232,8 +235,8 @@ spyre::DeviceView whole_view(SpyreStorageImpl& storage) {
 
 spyre::DeviceView device_view(const at::Tensor& tensor) {
   SpyreStorageImpl& storage = storage_of(tensor);
-  TORCH_CHECK(storage.held().block || tensor.numel() == 0,
-              "this spyre tensor's storage was freed (resized to 0 bytes)");
+  TORCH_CHECK(storage.alive() || tensor.numel() == 0,
+              "this spyre tensor's storage was freed (resized to 0 bytes, or the storage it shares was)");
   TORCH_CHECK(!byte_window(tensor), "the bytes of a storage that holds ", dtype_name(storage.dtype),
               " exist only on the host: the card keeps another number format");
   TORCH_CHECK(tensor.scalar_type() == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
@@ -356,17 +359,38 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
   waiting([&] { on.synchronize(current_stream(device)); });
   const spyre::Held bytes = storage.held();
   const std::byte* raw = bytes.block ? bytes.memory->card_address(bytes.block) : nullptr;
-  // Storages that were saved from a card carry padding behind the tensor: zeros, which need no place.
-  bool covers = offset == 0 && dense(size, strides) && used <= elements;
-  if (covers && used < elements && on.mode() != spyre::Mode::timing)
-    covers = std::all_of(raw + used * item, raw + storage.nbytes(), [](std::byte b) { return b == std::byte{0}; });
-  auto fresh = covers ? make_storage(size, strides, dtype, device) : make_storage({elements}, {1}, dtype, device);
+  // A storage that was saved from a card is as long as its layout needs: behind the tensor come zeros, which need no
+  // place. Flat storages have one for them all the same.
+  const bool covers = offset == 0 && dense(size, strides) && used <= elements;
+  bool zeros = false;
+  if (covers && used < elements && size.size() > 1) {
+    const int64_t device_bytes =
+        spyre::default_layout(size.vec(), strides.vec(), spyre::format_of(host_type(dtype))).device_bytes();
+    zeros = storage.nbytes() == storage_bytes(device_bytes, size, strides, dtype) &&
+            (on.mode() == spyre::Mode::timing ||
+             std::all_of(raw + used * item, raw + storage.nbytes(), [](std::byte b) { return b == std::byte{0}; }));
+  }
+  const bool shaped = covers && (used == elements || zeros);
+  auto fresh = shaped ? make_storage(size, strides, dtype, device) : make_storage({elements}, {1}, dtype, device);
   if (bytes.block && elements > 0) {
     const spyre::HostView from{const_cast<std::byte*>(raw), host_type(dtype), fresh->size, fresh->strides, {}};
     waiting([&] { on.to_card(whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes); });
   }
   c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
   storage.adopt(std::max(fresh->nbytes(), storage.nbytes()), std::move(data), std::move(*fresh));
+  storage.zero_tail = zeros;
+}
+
+void reach_zero_tail(SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides) {
+  const int64_t needed = offset + host_elements(size, strides), held = storage.elements();
+  const auto elements = static_cast<int64_t>(storage.nbytes() / c10::elementSize(storage.dtype));
+  if (!storage.zero_tail || needed <= held || needed > elements) return;
+  reshape_storage(storage, {elements}, {1});
+  const auto device = storage.device().index();
+  spyre::DeviceView tail = whole_view(storage);
+  tail.size = {elements - held};
+  tail.offset = held;
+  card(device).fill(tail, 0, current_stream(device));
 }
 
 }  // namespace torch_spyre

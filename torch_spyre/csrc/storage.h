@@ -21,8 +21,14 @@ class SpyreStorageImpl final : public c10::StorageImpl {
   bool untyped = false;
   // Host elements between the allocation's start and this storage's element 0 (imported views).
   int64_t origin = 0;
+  // Another storage whose memory this one shows; that one's owner may free or move it.
+  const SpyreStorageImpl* base = nullptr;
+  // The bytes past the host shape, up to nbytes(), were zeros and have no place on the card.
+  bool zero_tail = false;
 
   const spyre::Held& held() const { return held_; }
+  // Whether there is memory, and it is still the memory that was shared.
+  bool alive() const { return held_.block && (!base || (base->alive() && base->held_.block == held_.block)); }
   const spyre::Layout& layout() const;  // built on first use when it is the default
   bool has_default_layout() const;
   // Host elements that tensors over this storage can reach.
@@ -73,6 +79,8 @@ at::Tensor read_bytes(SpyreStorageImpl& storage);
 void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes);
 
 // Raises unless the elements of such a view are all inside the storage: its padding is nobody's.
+// A tensor may come to reach into the zeros behind a storage's host shape: they get a place then.
+void reach_zero_tail(SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides);
 void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides);
 
 // The allocator of device memory, and of pinned host memory.

@@ -184,3 +184,9 @@ def get_downcast_warning() -> bool:
 def set_downcast_warning(on: bool) -> None:
     """Turn the int64 warning on or off."""
     _C.set_downcast_warning(on)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_initialized":  # torch.utils.checkpoint saves the generators' states of devices that have started
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,6 @@ import functools
 import importlib.abc
 import importlib.machinery
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -26,6 +25,8 @@ def install() -> None:
     torch.utils._device._device_constructors()
     _change(torch.Tensor, "device_tensor_layout", lambda _: device_tensor_layout)
     _change(torch.Tensor, "to", _to_with_layout)
+    # Parameters without a shape yet know by identity what may be done to them.
+    torch.nn.parameter.UninitializedParameter._allowed_methods.append(torch.Tensor.to)
     _change(torch, "empty", _empty_with_layout)
     torch.jit._builtins._register_builtin(torch.empty, "aten::empty")  # known to torch.jit.script by identity
     _change(torch._tensor_str, "_tensor_str", _print_host_copy)
@@ -34,6 +35,7 @@ def install() -> None:
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
         _change(torch.UntypedStorage, name, _not_shared)
     _change(torch.nn.Module, "_apply", _apply_keeping_parameters)
+    _change(torch.amp.GradScaler, "unscale_", _unscale_on_host)
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
@@ -170,7 +172,7 @@ def _apply_keeping_parameters(original: Any) -> Any:
     """Module.to must keep its Parameter objects: optimizers hold them, and tied weights are one object.
 
     PyTorch moves a parameter in place with ``.data =`` where it knows both devices, which PrivateUse1 is not among; for
-    the others it makes new parameters. Swapping contents, which PyTorch also offers, keeps the objects.
+    the others it makes new parameters. Here what it would put in their place goes into the old ones.
     """
 
     @functools.wraps(original)
@@ -178,27 +180,37 @@ def _apply_keeping_parameters(original: Any) -> Any:
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        before = torch.__future__.get_swap_module_params_on_conversion()
-        swap = before or _crosses(self, fn)
-        torch.__future__.set_swap_module_params_on_conversion(swap)
-        try:
-            return original(self, fn, recurse=False)
-        finally:
-            torch.__future__.set_swap_module_params_on_conversion(before)
+        before = dict(self._parameters)
+        original(self, fn, recurse=False)
+        for name, old in before.items():
+            new = self._parameters[name]
+            if old is None or new is None or new is old or DEVICE_NAME not in (old.device.type, new.device.type):
+                continue
+            if _is_fake(old) or _is_fake(new):
+                continue
+            _C.set_data(old, new.data)
+            old.grad = new.grad
+            self._parameters[name] = old
+        return self
 
     return apply
 
 
-def _crosses(module: torch.nn.Module, fn: Any) -> bool:
-    """Whether fn takes a parameter of this module to or from the card."""
-    parameters = [p for p in module._parameters.values() if p is not None]
-    # Contents of what somebody watches cannot be swapped.
-    if not parameters or any(weakref.getweakrefs(p) or _is_fake(p) for p in parameters):
-        return False
-    here = parameters[0].device.type
-    with torch.no_grad():
-        there = fn(parameters[0].new_empty(0)).device.type
-    return here != there and DEVICE_NAME in (here, there)
+def _unscale_on_host(original: Any) -> Any:
+    """GradScaler takes the reciprocal of its scale in float64, which the card lacks: the host does it."""
+
+    @functools.wraps(original)
+    def unscale_(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        scale = self._scale
+        if scale is None or scale.device.type != DEVICE_NAME:
+            return original(self, optimizer)
+        self._scale = scale.cpu()
+        try:
+            return original(self, optimizer)
+        finally:
+            self._scale = scale
+
+    return unscale_
 
 
 def _open_safetensors_to_card(safetensors: ModuleType) -> None:

@@ -42,6 +42,11 @@ struct Engine::Waiter {
   std::condition_variable wake{};
 };
 
+uint64_t Engine::next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 Engine::Engine(int threads, bool immediate)
     : threads_(std::max(1, threads)),
       immediate_(immediate),
@@ -187,6 +192,7 @@ uint64_t Engine::submit(Stream& stream, Task task, Wake wake) {
 
 void Engine::record(Stream& stream, Event& event) {
   auto record = std::make_shared<Record>();
+  record->engine = id_;
   record->stream = &stream;
   Stream::Item item{{}, record, nullptr};
   Lock lock(mutex_);
@@ -197,7 +203,7 @@ void Engine::record(Stream& stream, Event& event) {
 void Engine::wait_event(Stream& stream, const Event& event) {
   Stream::Item item;
   Lock lock(mutex_);
-  if (!event.record) return;
+  if (!pending_here(event)) return;
   item.awaited = event.record;
   append(lock, stream, item, Wake::worker);
 }
@@ -229,9 +235,15 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   }
   task.run = nullptr;
   lock.lock();
-  if (!error || stream.error) return;
-  stream.error = std::move(error);
-  stream.failed_sequence = sequence;
+  if (!error) return;
+  if (!stream.error) {
+    stream.error = std::move(error);
+    stream.failed_sequence = sequence;
+    return;
+  }
+  lock.unlock();
+  error = nullptr;  // the first one counts
+  lock.lock();
 }
 
 void Engine::finish(Stream& stream, Stream::Item& item) {
@@ -270,7 +282,7 @@ bool Engine::finished(const Stream& stream) const {
 
 bool Engine::finished(const Event& event) const {
   Lock lock(mutex_);
-  return !event.record || event.record->done;
+  return !pending_here(event) || event.record->done;
 }
 
 void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted) {
@@ -335,8 +347,8 @@ void Engine::wait(Stream& stream, const InterruptCheck& interrupted) {
 
 void Engine::wait(const Event& event, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
+  if (!pending_here(event)) return;
   const std::shared_ptr<Record> record = event.record;
-  if (!record) return;
   Stream& stream = *record->stream;
   wait_until(lock, {stream.progress, stream.id, record->sequence}, &stream, interrupted);
   raise_error(lock, stream, record->sequence);

@@ -31,6 +31,7 @@ struct Task {
 
 // One recording of an event.
 struct Record {
+  uint64_t engine = 0;  // which engine it belongs to: those of one that is gone count as done
   Picoseconds time = 0;
   Stream* stream = nullptr;
   uint64_t sequence = 0;         // its place in the stream
@@ -121,6 +122,11 @@ class Engine {
   template <typename Done>
   void look_out(const Done& done) const;
 
+  // Whether the event's record is one of this engine's; an engine that is gone has left no work behind.
+  bool pending_here(const Event& event) const { return event.record && event.record->engine == id_; }
+
+  static uint64_t next_id();
+  const uint64_t id_ = next_id();
   const int threads_;
   const bool immediate_;
   const std::chrono::microseconds patience_;  // how long an idle thread looks out before it sleeps

@@ -66,6 +66,7 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
 void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id) {
   if (plan->time < 0) plan = prepare(*plan);
   check_arguments(plan->name, plan->argument_bytes, arguments);
+  Stream& stream = this->stream(id);
   const Picoseconds time = plan->time;
   auto job = std::make_shared<Job>(std::move(plan), arguments);
   job->buffers = job->plan->buffers;
@@ -78,7 +79,7 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
     release_own();
     throw;
   }
-  const uint64_t sequence = engine_.submit(stream(id), {[this, job] { run_job(*job); }, time});
+  const uint64_t sequence = engine_.submit(stream, {[this, job] { run_job(*job); }, time});
   for (const Held& held : job->arguments) held.memory->note_use(held.block, progress_, id, sequence);
   // Freed already, as far as the host goes: what queued launches hold is then memory that an allocation can wait for.
   release_own();
