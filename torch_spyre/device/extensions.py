@@ -26,7 +26,7 @@ def install() -> None:
     _change(torch.Tensor, "device_tensor_layout", lambda _: device_tensor_layout)
     _change(torch.Tensor, "to", _to_with_layout)
     # Parameters without a shape yet know by identity what may be done to them.
-    torch.nn.parameter.UninitializedParameter._allowed_methods.append(torch.Tensor.to)
+    torch.nn.parameter.UninitializedParameter._allowed_methods.append(torch.Tensor.to)  # type: ignore[attr-defined]
     _change(torch, "empty", _empty_with_layout)
     torch.jit._builtins._register_builtin(torch.empty, "aten::empty")  # known to torch.jit.script by identity
     _change(torch._tensor_str, "_tensor_str", _print_host_copy)

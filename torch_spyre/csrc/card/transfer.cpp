@@ -189,7 +189,7 @@ struct Copy {
 
   // Whether the result is too large for the caches and consists of whole sticks on whole cache lines; `steps` are the
   // written side's, in elements. Such a result is written past the caches: no line is read only to be overwritten, and
-  // nothing that is still of use is evicted. Measured 1.3 to 2 times as fast.
+  // nothing that is still of use is evicted. Measured 1.5 to 1.9 times as fast on 32 MiB.
   bool past_cache(const Nest& nest, int64_t count, int64_t run, std::initializer_list<int64_t> steps) const {
     constexpr int64_t kBeyondCache = 16 << 20;
     const auto whole_lines = [&](int64_t step) { return step * to.element_bytes % kLine == 0; };
@@ -245,7 +245,8 @@ struct Copy {
   // `a` is in order where it is written (or runs once), `b` where it is read, if any loop is.
   void transposed(const Nest& nest, Loop a, Loop b) {
     const int64_t size_a = std::min(a.count, kBlock), size_b = std::min(b.count, kBlock * kBlock / size_a);
-    const bool streams = size_a * to.element_bytes % kStickBytes == 0 &&
+    const bool on_end = b.stride[0] == size_a;  // blocks are written in one go: streaming measured slower there
+    const bool streams = !on_end && size_a * to.element_bytes % kStickBytes == 0 &&
                          past_cache(nest, a.count * b.count, a.count, {size_a, b.stride[0]});
     for_blocks(engine, nest, {a, size_a}, {b, size_b}, widest(),
                [&](int64_t to_at, int64_t from_at, int64_t na, int64_t nb) {
@@ -256,7 +257,7 @@ struct Copy {
                    in = gathered;
                  }
                  std::byte* out = target(to_at);
-                 if (b.stride[0] == na && !streams) return run(out, in, na * nb);
+                 if (b.stride[0] == na) return run(out, in, na * nb);
                  run(converted, in, na * nb);
                  scatter_block(out, converted, b, na, nb, streams);
                });
