@@ -256,7 +256,7 @@ bool supported() { return true; }
 namespace avx2 {
 constexpr bool kSixteenBit = true;
 constexpr const char* kName = "avx2";
-bool supported() { return __builtin_cpu_supports("avx2"); }
+bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }  // fma for matmul.cpp
 #pragma GCC push_options
 #pragma GCC target("avx2")
 #include "formats_simd.inc"

@@ -1,0 +1,208 @@
+#include "matmul.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "error.h"
+
+#define SPYRE_INLINE inline __attribute__((always_inline))
+
+namespace spyre {
+namespace {
+
+// How a product is cut. Columns of C are taken a panel at a time; k in blocks whose panel of B, decoded to fp32, stays
+// in the L2 cache while all rows use it; rows in blocks that bound the decoded A.
+constexpr int64_t kPanel = 64;
+constexpr int64_t kBlock = 512;
+constexpr int64_t kPitch = kBlock + 16;  // floats between rows of decoded A: a power of two would share cache sets
+constexpr int64_t kDecodedA = 2 << 20;   // floats
+
+// One panel: sums[row][column] += A B over all of k. A is decoded, as [block of k][row][kPitch].
+struct Panel {
+  float* sums;  // [rows][kPanel]; columns past `columns` may end as anything
+  const float* a;
+  const std::byte* b;
+  float* decoded_b;  // scratch of kBlock * kPanel
+  DataFormat format;
+  int64_t row_stride, stick_stride;
+  int64_t rows, columns, k;
+  bool transposed;
+};
+
+struct Level {
+  const char* name;
+  void (*multiply)(const Panel&);
+  void (*settle)(float* sums, int64_t count);  // gives every NaN the same bits
+  int64_t transposed_rows;                     // up to so many a transposed B is not decoded first
+};
+
+namespace portable {
+constexpr const char* kName = "portable";
+constexpr int kLanes = 4, kSums = 24;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
+  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
+  return sum;
+}
+#include "matmul_simd.inc"
+}  // namespace portable
+
+#if defined(__x86_64__)
+namespace avx2 {
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+constexpr const char* kName = "avx2";
+constexpr int kLanes = 8, kSums = 12;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
+#include "matmul_simd.inc"
+#pragma GCC pop_options
+}  // namespace avx2
+
+namespace avx512 {
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+constexpr const char* kName = "avx512";
+constexpr int kLanes = 16, kSums = 24;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
+#include "matmul_simd.inc"
+#pragma GCC pop_options
+}  // namespace avx512
+#endif
+
+#if defined(__x86_64__)
+constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};
+#else
+constexpr const Level* kLevels[] = {&portable::kLevel};
+#endif
+
+const Level& level_named(const char* name) {
+  for (const Level* level : kLevels)
+    if (!std::strcmp(level->name, name)) return *level;
+  return portable::kLevel;
+}
+
+// Grows to the largest product of its thread and is used again by the next: the hot path does not allocate.
+class Scratch {
+ public:
+  ~Scratch() { release(); }
+  float* floats(int64_t count) {
+    if (count > size_) {
+      release();
+      size_ = 0;
+      data_ = static_cast<float*>(::operator new(size_t(count) * sizeof(float), kAlignment));
+      size_ = count;
+    }
+    return data_;
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{4096};
+  void release() {
+    if (data_) ::operator delete(std::exchange(data_, nullptr), kAlignment);
+  }
+  float* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+HostType type_of(const StickMatrix& matrix, const char* which) {
+  if (matrix.format == DataFormat::SEN169_FP16) return HostType::F16;
+  if (matrix.format == DataFormat::IEEE_FP32) return HostType::F32;
+  throw InvalidProgram(std::string("matmul: operand ") + which + " is " + name(matrix.format) +
+                       "; the matrix unit takes SEN169_FP16 and IEEE_FP32. Convert it first.");
+}
+
+std::byte* address(const StickMatrix& matrix, int64_t row, int64_t column) {
+  const int64_t stick = elements_per_stick(matrix.format);
+  const int64_t element = column / stick * matrix.stick_stride + row * matrix.row_stride + column % stick;
+  return matrix.base + element * element_bytes(matrix.format);
+}
+
+// Calls visit(row, column, count) for the pieces of sticks that hold columns [begin, end), stick by stick.
+template <class Visit>
+void each_piece(const StickMatrix& matrix, int64_t rows, int64_t begin, int64_t end, Visit visit) {
+  const int64_t stick = elements_per_stick(matrix.format);
+  for (int64_t column = begin; column < end; column += stick)
+    for (int64_t row = 0; row < rows; ++row) visit(row, column, size_t(std::min(stick, end - column)));
+}
+
+void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
+              const MatmulShape& shape) {
+  const Convert decode = device_cast(type_of(a, "A"), HostType::F32),
+                round = device_cast(HostType::F32, type_of(c, "C"));
+  type_of(b, "B");
+  if (shape.accumulate && c.format != DataFormat::IEEE_FP32)
+    throw InvalidProgram("matmul: partial sums are kept in IEEE_FP32, and C is " + std::string(name(c.format)) + ".");
+
+  const int64_t pitch = (shape.k + kBlock - 1) / kBlock * kPitch;  // decoded A: floats per row
+  const int64_t tallest = std::max<int64_t>(kDecodedA / pitch, 48);
+  const int64_t blocks = (shape.m + tallest - 1) / tallest, height = (shape.m + blocks - 1) / blocks;
+  // A transposed B lies together by sticks of k. With few rows reading it is most of the work, so sticks go outermost
+  // and the sums of all columns are kept; otherwise all of k is summed for a panel before the next.
+  const bool by_stick = shape.transposed_b && height <= level.transposed_rows;
+  const int64_t deep = by_stick ? elements_per_stick(b.format) : shape.k;
+  const int64_t wide = by_stick ? (shape.n + kPanel - 1) / kPanel * kPanel : kPanel;
+  thread_local Scratch scratch;
+  float* const decoded_b = scratch.floats(kBlock * kPanel + height * (wide + pitch));
+  float* const all_sums = decoded_b + kBlock * kPanel;
+  float* const decoded_a = all_sums + height * wide;
+
+  for (int64_t top = 0; top < shape.m; top += height) {
+    const int64_t rows = std::min(height, shape.m - top);
+    each_piece(a, rows, 0, shape.k, [&](int64_t row, int64_t column, size_t count) {
+      decode(decoded_a + (column / kBlock * rows + row) * kPitch + column % kBlock, address(a, top + row, column),
+             count);
+    });
+    for (int64_t k = 0; k < shape.k; k += deep)
+      for (int64_t left = 0; left < shape.n; left += kPanel) {
+        const int64_t right = std::min(left + kPanel, shape.n);
+        float* const sums = all_sums + left % wide * rows;
+        if (k == 0) std::memset(sums, 0, size_t(rows * kPanel) * sizeof(float));
+        if (k == 0 && shape.accumulate)
+          each_piece(c, rows, left, right, [&](int64_t row, int64_t column, size_t count) {
+            std::memcpy(sums + row * kPanel + column - left, address(c, top + row, column), count * sizeof(float));
+          });
+        level.multiply({.sums = sums,
+                        .a = decoded_a + k / kBlock * rows * kPitch + k % kBlock,
+                        .b = shape.transposed_b ? address(b, left, k) : address(b, k, left),
+                        .decoded_b = decoded_b,
+                        .format = b.format,
+                        .row_stride = b.row_stride,
+                        .stick_stride = b.stick_stride,
+                        .rows = rows,
+                        .columns = right - left,
+                        .k = std::min(deep, shape.k - k),
+                        .transposed = shape.transposed_b});
+        if (k + deep < shape.k) continue;
+        level.settle(sums, rows * kPanel);
+        each_piece(c, rows, left, right, [&](int64_t row, int64_t column, size_t count) {
+          round(address(c, top + row, column), sums + row * kPanel + column - left, count);
+        });
+      }
+  }
+}
+
+}  // namespace
+
+void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
+  static const Level& level = level_named(simd_level());
+  multiply(level, c, a, b, shape);
+}
+
+// For tests: the routines of one instruction set, which the machine must have.
+namespace detail {
+void matmul(const char* simd, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
+            const MatmulShape& shape) {
+  multiply(level_named(simd), c, a, b, shape);
+}
+}  // namespace detail
+
+}  // namespace spyre

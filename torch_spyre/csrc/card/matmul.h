@@ -1,0 +1,32 @@
+// Matrix products over operands in sticks, as one core of the card computes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "formats.h"
+
+namespace spyre {
+
+// Element (row, column) lies at base + (column / S) * stick_stride + row * row_stride + column % S, counted in
+// elements, where S of them make a stick of the format. A stick is there as a whole, whatever its padding holds.
+struct StickMatrix {
+  std::byte* base;
+  DataFormat format;     // SEN169_FP16 or IEEE_FP32
+  int64_t row_stride;    // in elements; 0 repeats one row
+  int64_t stick_stride;  // in elements
+};
+
+struct MatmulShape {
+  int64_t m, n, k;            // each at least 1, none a multiple of anything
+  bool transposed_b = false;  // B is given as rows n, columns k
+  bool accumulate = false;    // start from what C, in fp32, holds instead of zero
+};
+
+// C[m, n] = A[m, k] B[k, n]. Every element of C is one chain of fp32 fma in ascending k, rounded once into C's format,
+// so its bits depend on neither instruction set, blocking, split of m and n nor orientation of B; and a split of k into
+// calls that accumulate gives the bits of one call. A NaN is the positive quiet one whatever it came from. Padding of A
+// and B is not used, padding of C not written. C overlaps neither A nor B.
+void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape);
+
+}  // namespace spyre
