@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "card/tile_ops.h"
 #include "copy.h"
 #include "factories.h"
 #include "fallback.h"
@@ -258,6 +259,15 @@ PYBIND11_MODULE(_C, m) {
   };
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"));
   m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"));
+
+  m.def("tile_ops", [] {
+    py::list rows;
+    for (const spyre::TileOp& op : spyre::tile_ops()) {
+      const auto domain = [](spyre::Domain d) { return d == spyre::Domain::real ? "real" : "integer"; };
+      rows.append(py::make_tuple(op.name, op.arity, domain(op.in), domain(op.out), op.constants));
+    }
+    return rows;
+  });
 
   // The runtime
   m.def("set_hardware_file", &spyre::Runtime::set_hardware_file, py::arg("path"));

@@ -46,6 +46,11 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.slices = field<spyre::Dims>(given, "slices", where, spyre::Dims(step.extents.size(), 1));
     step.constant = field<uint32_t>(given, "constant", where, 0);
     step.source = field<std::string>(given, "source", where, "");
+    step.function = field<std::string>(given, "function", where, "");
+    step.constants = field<std::vector<double>>(given, "constants", where, {});
+    step.reduced = field<int>(given, "reduced", where, 0);
+    step.transposed = field<bool>(given, "transposed", where, false);
+    step.checked = field<bool>(given, "checked", where, false);
     for (const py::handle entry : field<py::list>(given, "operands", where)) {
       if (!py::isinstance<py::dict>(entry)) refuse(where, "an operand is not a dictionary");
       const auto operand = entry.cast<py::dict>();

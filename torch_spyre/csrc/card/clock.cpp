@@ -10,6 +10,7 @@ Clock::Clock(const Hardware& h, int cores)
       restickify_(h["restickify_gb_per_s"]),
       turnaround_(h["dram_turnaround_ns_per_byte"]),
       fixed_us_(h["kernel_fixed_us"]),
+      mac_per_ns_(h["pt_mac_per_ns"]),
       host_small_(h["host_gb_per_s_small"]),
       host_large_(h["host_gb_per_s_large"]),
       small_bytes_(h["host_small_bytes"]),
@@ -38,6 +39,12 @@ Picoseconds Clock::kernel(int64_t read, int64_t written, int cores, Pattern patt
   const double rate = (pattern == Pattern::restickify ? restickify_ : dram_) * fraction(std::min(cores, all_cores_));
   const double ns = (read + written) / rate + std::min(read, written) * turnaround_;
   return std::llround(ns * 1000 + fixed_us_ * 1e6);
+}
+
+Picoseconds Clock::matmul(int64_t multiplications, int64_t read, int64_t written, int cores) const {
+  const double arithmetic_ns = static_cast<double>(multiplications) / (mac_per_ns_ * std::min(cores, all_cores_));
+  return std::max<Picoseconds>(std::llround(arithmetic_ns * 1000 + fixed_us_ * 1e6),
+                               kernel(read, written, cores, Pattern::stream));
 }
 
 }  // namespace spyre

@@ -18,10 +18,12 @@ class Clock {
   // One kernel that streams device memory through the cores.
   enum class Pattern { stream, restickify };
   Picoseconds kernel(int64_t bytes_read, int64_t bytes_written, int cores, Pattern pattern) const;
+  // A matrix product: the longer of its arithmetic and its memory traffic.
+  Picoseconds matmul(int64_t multiplications, int64_t bytes_read, int64_t bytes_written, int cores) const;
 
  private:
   double fraction(int cores) const;
-  double dram_, restickify_, turnaround_, fixed_us_, host_small_, host_large_, small_bytes_, large_bytes_;
+  double dram_, restickify_, turnaround_, fixed_us_, mac_per_ns_, host_small_, host_large_, small_bytes_, large_bytes_;
   double fractions_[5];
   int all_cores_;
 };

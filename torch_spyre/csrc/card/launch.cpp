@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "card.h"
+#include "compute.h"
 #include "strict.h"
 
 namespace spyre {
@@ -89,16 +90,27 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     if (shadow_) check_step(program, i, arguments);
+    std::vector<std::byte*> bases;
+    for (const Operand& operand : step.operands) bases.push_back(address(arguments[operand.argument]));
     const auto side = [&](size_t operand) {
-      const Operand& of = step.operands[operand];
-      return Side{address(arguments[of.argument]), element_bytes(of.format)};
+      return Side{bases[operand], element_bytes(step.operands[operand].format)};
     };
-    engine_.parallel_for(step.cores(), [&](int64_t core) {
-      const Nest nest = core_nest(step, static_cast<int>(core));
-      if (step.op == OpCode::fill)
-        fill_nest(engine_, nest, side(0), &step.constant);
-      else
-        copy_nest(engine_, nest, side(0), side(1), copy_of(side(0).element_bytes));
+    engine_.parallel_for(step.cores(), [&](int64_t index) {
+      const int core = static_cast<int>(index);
+      switch (step.op) {
+        case OpCode::fill:
+          return fill_nest(engine_, core_nest(step, core), side(0), &step.constant);
+        case OpCode::copy:
+        case OpCode::restickify:
+          copy_nest(engine_, core_nest(step, core), side(0), side(1), copy_of(side(0).element_bytes));
+          return;
+        case OpCode::elementwise:
+          return run_elementwise(step, core, bases);
+        case OpCode::reduce:
+          return run_reduce(step, core, bases);
+        case OpCode::matmul:
+          return run_matmul(step, core, bases);
+      }
     });
   }
 }
@@ -111,30 +123,37 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
                             (step.source.empty() ? "" : ", " + step.source) + "): " + what);
   };
   const auto text = [](int64_t number) { return std::to_string(number); };
-  const int64_t bytes = element_bytes(step.operands[0].format);
+  const auto each = [&](int core, size_t operand, const auto& body) {
+    for (const Nest& nest : touched(step, core, operand))
+      for_each_element(nest, 0, element_bytes(step.operands[operand].format), body);
+  };
   const Block& target = *arguments[step.operands[0].argument].block;
   std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
   for (int core = 0; core < step.cores(); ++core)
-    for_each_element(core_nest(step, core), 0, bytes, [&](int64_t at) {
+    each(core, 0, [&](int64_t at) {
       if (writer[at] && writer[at] != core + 1)
         fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write byte " + text(at) + " of argument " +
              text(step.operands[0].argument));
       writer[at] = static_cast<uint8_t>(core + 1);
     });
-  for (int core = 0; core < step.cores() && step.operands.size() > 1; ++core) {
-    const Nest nest = core_nest(step, core);
-    const Block& source = *arguments[step.operands[1].argument].block;
-    if (!shadow_->written(source, nest, 1, bytes))
-      fail("core " + text(core) + " reads memory of argument " + text(step.operands[1].argument) +
-           " that was never written (SPYRE_CARD=strict)");
-    if (&source != &target) continue;
-    for_each_element(nest, 1, bytes, [&](int64_t at) {
-      if (writer[at] && writer[at] != core + 1)
-        fail("core " + text(core) + " reads byte " + text(at) + " of argument " + text(step.operands[1].argument) +
-             ", which core " + text(writer[at] - 1) + " writes");
-    });
-  }
-  for (int core = 0; core < step.cores(); ++core) shadow_->wrote(target, core_nest(step, core), 0, bytes);
+  for (int core = 0; core < step.cores(); ++core)
+    for (size_t operand = 1; operand < step.operands.size(); ++operand) {
+      const int argument = step.operands[operand].argument;
+      const Block& source = *arguments[argument].block;
+      for (const Nest& nest : touched(step, core, operand))
+        if (!shadow_->written(source, nest, 0, element_bytes(step.operands[operand].format)))
+          fail("core " + text(core) + " reads memory of argument " + text(argument) +
+               " that was never written (SPYRE_CARD=strict)");
+      if (&source != &target) continue;
+      each(core, operand, [&](int64_t at) {
+        if (writer[at] && writer[at] != core + 1)
+          fail("core " + text(core) + " reads byte " + text(at) + " of argument " + text(argument) + ", which core " +
+               text(writer[at] - 1) + " writes");
+      });
+    }
+  for (int core = 0; core < step.cores(); ++core)
+    for (const Nest& nest : touched(step, core, 0))
+      shadow_->wrote(target, nest, 0, element_bytes(step.operands[0].format));
 }
 
 void Card::run_job(Job& job) {

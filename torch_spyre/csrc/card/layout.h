@@ -52,14 +52,16 @@ struct Places {
 };
 Places places(const Layout& layout);
 
-// A loop nest over two sides; strides and offsets are in elements of each side.
+// A loop nest over several sides (two for a copy, one per operand for an operation); strides and offsets are in
+// elements of each side.
+constexpr size_t kSides = 4;
 struct Loop {
   int64_t count;
-  int64_t stride[2];
+  int64_t stride[kSides];
 };
 struct Nest {
   std::vector<Loop> loops;
-  int64_t offset[2] = {0, 0};
+  int64_t offset[kSides] = {};
 };
 
 // The same points with loops of count 1 dropped, sorted by decreasing stride of `side`, and joined where both sides go

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compute.h"
+
 namespace spyre {
 
 namespace {
@@ -9,12 +11,15 @@ namespace {
 struct OpRow {
   OpCode op;
   const char* name;
-  size_t operands;
+  size_t operands;  // 0: as many as the tile operation takes
 };
 constexpr OpRow kOps[] = {
     {OpCode::copy, "copy", 2},
     {OpCode::fill, "fill", 1},
     {OpCode::restickify, "restickify", 2},
+    {OpCode::elementwise, "elementwise", 0},
+    {OpCode::reduce, "reduce", 2},
+    {OpCode::matmul, "matmul", 3},
 };
 
 // More bytes than any card has. Sums of a few such numbers do not overflow.
@@ -24,14 +29,30 @@ const OpRow& row(OpCode op) {
   return *std::find_if(std::begin(kOps), std::end(kOps), [op](const OpRow& row) { return row.op == op; });
 }
 
+// The dimension of a matmul that lies along an operand's sticks: its stride is the distance of two sticks. -1: none.
+int64_t stick_dimension(const Step& step, size_t operand) {
+  if (step.op != OpCode::matmul) return -1;
+  const auto rank = static_cast<int64_t>(step.extents.size());
+  const bool on_k = operand == 1 || (operand == 2 && step.transposed);
+  return on_k ? rank - 1 : rank - 2;
+}
+
+int64_t sticks(int64_t elements, DataFormat format) {
+  const int64_t stick = elements_per_stick(format);
+  return (elements + stick - 1) / stick;
+}
+
 // First and one-past-last byte that an operand touches over so many points of each dimension.
-std::pair<int64_t, int64_t> reach(const Operand& operand, const Dims& points) {
+std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& points) {
+  const Operand& operand = step.operands[index];
+  const int64_t along = stick_dimension(step, index);
   int64_t low = operand.offset, high = operand.offset;
   for (size_t i = 0; i < points.size(); ++i) {
-    const int64_t way = (points[i] - 1) * operand.strides[i];
+    const int64_t steps = static_cast<int64_t>(i) == along ? sticks(points[i], operand.format) : points[i];
+    const int64_t way = (steps - 1) * operand.strides[i];
     (way < 0 ? low : high) += way;
   }
-  return {low, high + element_bytes(operand.format)};
+  return {low, high + (along < 0 ? element_bytes(operand.format) : kStickBytes)};
 }
 
 // The points of each dimension that a core takes, all but the last.
@@ -57,19 +78,100 @@ struct StepCheck {
 
   void all() const {
     iteration_space();
-    if (step.operands.size() != row(step.op).operands)
-      refuse("operands", std::string(name(step.op)) + " takes " + text(row(step.op).operands) + ", has " +
-                             text(step.operands.size()));
-    for (size_t i = 0; i < step.operands.size(); ++i) operand(step.operands[i], "operand " + text(i));
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (element_bytes(step.operands[i].format) == 0)
+        refuse("operand " + text(i), std::string("the card does not store format ") + name(step.operands[i].format));
+    operation();
+    for (size_t i = 0; i < step.operands.size(); ++i) operand(i, "operand " + text(i));
     const Operand& written = step.operands[0];
     const Dims points = steady(step);
-    for (size_t i = 0; i < rank; ++i)
-      if (step.slices[i] > 1 && (points[i] * written.strides[i] % kStickBytes || written.strides[i] == 0))
+    const int64_t along = stick_dimension(step, 0);
+    for (size_t i = 0; i < rank; ++i) {
+      if (step.slices[i] == 1) continue;
+      const bool whole = static_cast<int64_t>(i) == along ? points[i] % elements_per_stick(written.format) == 0
+                                                          : points[i] * written.strides[i] % kStickBytes == 0;
+      if (!whole || written.strides[i] == 0)
         refuse("slices", "dimension " + text(i) + " would make two cores write into one stick");
-    for (const Operand& read : step.operands)
-      if (read.format != written.format)
-        refuse("operands", std::string(name(step.op)) + " keeps the format, these are " + name(written.format) +
-                               " and " + name(read.format));
+      for (size_t o = 1; o < step.operands.size(); ++o)
+        if (stick_dimension(step, o) == static_cast<int64_t>(i) &&
+            points[i] % elements_per_stick(step.operands[o].format))
+          refuse("slices", "dimension " + text(i) + " is not divided at whole sticks of operand " + text(o));
+    }
+  }
+
+  void count_operands(size_t wanted) const {
+    if (step.operands.size() != wanted)
+      refuse("operands", std::string(name(step.op)) + " takes " + text(wanted) + ", has " + text(step.operands.size()));
+  }
+
+  void operation() const {
+    if (row(step.op).operands) count_operands(row(step.op).operands);
+    switch (step.op) {
+      case OpCode::copy:
+      case OpCode::restickify:
+        if (step.operands[0].format != step.operands[1].format)
+          refuse("operands", std::string(name(step.op)) + " keeps the format, these are " +
+                                 name(step.operands[0].format) + " and " + name(step.operands[1].format));
+        return;
+      case OpCode::fill:
+        return;
+      case OpCode::elementwise:
+        return tile_operation();
+      case OpCode::reduce:
+        return reduction();
+      case OpCode::matmul:
+        return matrix_product();
+    }
+  }
+
+  const TileOp& tile_op() const {
+    const TileOp* op = tile_op_of(step);
+    if (op) return *op;
+    refuse("function", "the card has no tile operation '" + step.function + "'" +
+                           (step.operands.size() < 2 ? "" : std::string(" on ") + name(step.operands.back().format)));
+  }
+
+  void tile_operation() const {
+    const TileOp& op = tile_op();
+    count_operands(op.arity + 1);
+    if (static_cast<int>(step.constants.size()) != op.constants)
+      refuse("constants", step.function + " takes " + text(op.constants) + ", has " + text(step.constants.size()));
+    for (size_t i = 1; i < step.operands.size(); ++i) {
+      const bool condition = step.function == "where" && i == 1;
+      if (domain_of(step.operands[i].format) != (condition ? Domain::real : op.in))
+        refuse("operand " + text(i), step.function + " does not take " + name(step.operands[i].format) + " here");
+    }
+    if (domain_of(step.operands[0].format) != op.out)
+      refuse("operand 0", step.function + " does not give " + name(step.operands[0].format));
+  }
+
+  void reduction() const {
+    const TileOp& op = tile_op();
+    if (op.arity != 2 || op.in != op.out || op.constants)
+      refuse("function", step.function + " does not fold two values into one");
+    if (domain_of(step.operands[0].format) != op.out)
+      refuse("operand 0", step.function + " does not give " + name(step.operands[0].format));
+    if (step.constants.size() != 1) refuse("constants", "needs the value to start from");
+    if (step.reduced < 1 || step.reduced > static_cast<int>(rank))
+      refuse("reduced", text(step.reduced) + " of " + text(rank) + " dimensions");
+    for (size_t i = rank - step.reduced; i < rank; ++i) {
+      if (step.slices[i] != 1) refuse("slices", "dimension " + text(i) + " is folded and cannot be divided");
+      if (i < step.operands[0].strides.size() && step.operands[0].strides[i] != 0)
+        refuse("operand 0", "moves along dimension " + text(i) + ", which is folded");
+    }
+  }
+
+  void matrix_product() const {
+    if (rank < 3) refuse("extents", "needs m, n and k");
+    if (step.slices[rank - 1] != 1) refuse("slices", "k is folded and cannot be divided");
+    for (const Operand& operand : step.operands)
+      if (operand.format != DataFormat::SEN169_FP16 && operand.format != DataFormat::IEEE_FP32)
+        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, not on ") + name(operand.format));
+    const Operand &c = step.operands[0], &a = step.operands[1];
+    if (c.strides.size() == rank && c.strides[rank - 1] != 0) refuse("operand 0", "moves along k, which is folded");
+    if (a.strides.size() == rank && a.strides[rank - 2] != 0) refuse("operand 1", "moves along n");
+    if (step.operands[2].strides.size() == rank && step.operands[2].strides[rank - 3] != 0)
+      refuse("operand 2", "moves along m");
   }
 
   void iteration_space() const {
@@ -89,9 +191,9 @@ struct StepCheck {
     }
   }
 
-  void operand(const Operand& operand, const std::string& field) const {
+  void operand(size_t index, const std::string& field) const {
+    const Operand& operand = step.operands[index];
     const int64_t bytes = element_bytes(operand.format);
-    if (bytes == 0) refuse(field, std::string("the card does not store format ") + name(operand.format));
     if (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size()))
       refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
     if (operand.strides.size() != rank)
@@ -105,12 +207,12 @@ struct StepCheck {
         refuse(field, "a stride is not a multiple of the element's " + text(bytes) + " bytes");
       if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
     }
-    const auto [low, high] = reach(operand, step.extents);
+    const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
     if (low < 0 || high > size)
       refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of argument " + text(operand.argument) +
                         ", which has " + text(size));
-    const auto [from, to] = reach(operand, steady(step));
+    const auto [from, to] = reach(step, index, steady(step));
     if (to - from > limits.span_bytes)
       refuse(field, "one core spans " + text(to - from) + " bytes, the limit is " + text(limits.span_bytes) +
                         "; divide the work over more cores");
@@ -210,22 +312,63 @@ Nest core_nest(const Step& step, int core) {
   }
   for (size_t side = 0; side < step.operands.size(); ++side) {
     const Operand& operand = step.operands[side];
-    const int64_t bytes = element_bytes(operand.format);
+    const int64_t bytes = element_bytes(operand.format), along = stick_dimension(step, side);
     nest.offset[side] = operand.offset / bytes;
     for (size_t i = 0; i < nest.loops.size(); ++i) {
+      const int64_t steps = static_cast<int64_t>(i) == along ? begin[i] / elements_per_stick(operand.format) : begin[i];
       nest.loops[i].stride[side] = operand.strides[i] / bytes;
-      nest.offset[side] += begin[i] * nest.loops[i].stride[side];
+      nest.offset[side] += steps * nest.loops[i].stride[side];
     }
   }
   return nest;
 }
 
+std::vector<Nest> touched(const Step& step, int core, size_t operand) {
+  const Nest whole = core_nest(step, core);
+  const int64_t along = stick_dimension(step, operand);
+  const auto alone = [&](int64_t from_stick, int64_t stick_count, int64_t lanes) {
+    Nest nest;
+    nest.offset[0] = whole.offset[operand];
+    for (size_t i = 0; i < whole.loops.size(); ++i) {
+      const int64_t stride = whole.loops[i].stride[operand];
+      if (static_cast<int64_t>(i) == along) {
+        nest.offset[0] += from_stick * stride;
+        nest.loops.push_back({stick_count, {stride}});
+        nest.loops.push_back({lanes, {1}});
+      } else if (stride != 0 || whole.loops[i].count == 0) {
+        nest.loops.push_back({whole.loops[i].count, {stride}});
+      }
+    }
+    return nest;
+  };
+  if (along < 0) return {alone(0, 0, 0)};
+  const int64_t stick = elements_per_stick(step.operands[operand].format), count = whole.loops[along].count;
+  return {alone(0, count / stick, stick), alone(count / stick, 1, count % stick)};
+}
+
+namespace {
+
+// Bytes of device memory behind an operand, each counted once.
+int64_t bytes_behind(const Step& step, size_t index) {
+  const Operand& operand = step.operands[index];
+  int64_t elements = 1;
+  for (size_t i = 0; i < step.extents.size(); ++i)
+    if (operand.strides[i] != 0) elements *= step.extents[i];
+  return elements * element_bytes(operand.format);
+}
+
+}  // namespace
+
 Picoseconds duration(const Program& program, const Clock& clock) {
   Picoseconds total = 0;
   for (const Step& step : program.steps) {
-    const int64_t bytes = product(step.extents) * element_bytes(step.operands[0].format);
-    total += clock.kernel(step.operands.size() > 1 ? bytes : 0, bytes, step.cores(),
-                          step.op == OpCode::restickify ? Clock::Pattern::restickify : Clock::Pattern::stream);
+    int64_t read = 0;
+    for (size_t i = 1; i < step.operands.size(); ++i) read += bytes_behind(step, i);
+    const int64_t written = bytes_behind(step, 0);
+    total += step.op == OpCode::matmul
+                 ? clock.matmul(product(step.extents), read, written, step.cores())
+                 : clock.kernel(read, written, step.cores(),
+                                step.op == OpCode::restickify ? Clock::Pattern::restickify : Clock::Pattern::stream);
   }
   return total;
 }

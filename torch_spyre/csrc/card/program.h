@@ -11,7 +11,16 @@
 
 namespace spyre {
 
-enum class OpCode { copy, fill, restickify };
+// What a step does:
+//   copy, restickify  operands: written, read; same format
+//   fill              operand: written; `constant` is the element's bits
+//   elementwise       operands: written, then the inputs of tile operation `function`
+//   reduce            operands: written, read; folds the last `reduced` dimensions with the two-input tile operation
+//                     `function`, starting from constants[0]; the written operand does not move along them
+//   matmul            operands: C, A, B over extents [batch ..., m, n, k]; the stride of a dimension that lies along an
+//                     operand's sticks (n of C, k of A, n of B, or k of B when transposed) is the distance of two
+//                     sticks
+enum class OpCode { copy, fill, restickify, elementwise, reduce, matmul };
 const char* name(OpCode op);
 OpCode op_code(const std::string& name);  // throws InvalidProgram
 
@@ -29,7 +38,12 @@ struct Step {
   Dims slices;   // how many cores share each dimension; a core takes ceil(extent / slices) points, the last the rest
   std::vector<Operand> operands;  // written first
   uint32_t constant = 0;          // fill: the element's bits in the operand's format
-  std::string source;             // where it comes from, for messages
+  std::string source{};           // where it comes from, for messages
+  std::string function{};         // elementwise, reduce: the tile operation's name
+  std::vector<double> constants{};
+  int reduced = 0;          // reduce: how many dimensions, the last ones
+  bool transposed = false;  // matmul: B is sticked on k
+  bool checked = false;     // an integer result that its format cannot hold is an error, instead of wrapping
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
@@ -52,6 +66,8 @@ Picoseconds duration(const Program& program, const Clock& clock);
 
 // The part of a step that one core carries out; offsets and strides in elements. A loop of count 0: nothing to do.
 Nest core_nest(const Step& step, int core);
+// The elements of one operand that a core touches, each once, on side 0.
+std::vector<Nest> touched(const Step& step, int core, size_t operand);
 
 // A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.
 struct JobStep {
