@@ -304,3 +304,8 @@ def test_padding_does_not_alias_the_next_row():
     expected = torch.zeros(4, 70, dtype=torch.float16)
     expected[1] = 7
     assert torch.equal(padded.cpu(), expected)
+
+
+def test_a_host_size_is_not_negative():
+    with pytest.raises(ValueError, match=r"host_size \[-4, 64\] has a negative dimension"):
+        SpyreTensorLayout([-4, 64], torch.float16)

@@ -55,6 +55,8 @@ Layout default_layout(const Dims& size, const Dims& strides, DataFormat format, 
   if (size.size() != strides.size())
     throw InvalidLayout("host_size " + text(size) + " and host_strides " + text(strides) + " differ in rank");
   const auto rank = static_cast<int64_t>(size.size());
+  for (int64_t extent : size)
+    if (extent < 0) throw InvalidLayout("host_size " + text(size) + " has a negative dimension");
   if (order.empty()) {
     order.resize(rank);
     std::iota(order.begin(), order.end(), 0);
