@@ -1,6 +1,7 @@
 """What the tests share."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,6 +25,8 @@ def python() -> Run:
             text=True,
             timeout=timeout,
             check=False,
+            # Started in the background, the tests inherit an ignored Ctrl-C, and so would the program.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return run
