@@ -11,39 +11,76 @@
 
 namespace spyre {
 
-// What a step does:
-//   copy, restickify  operands: written, read; same format
-//   fill              operand: written; `constant` is the element's bits
-//   elementwise       operands: written, then the inputs of tile operation `function`
-//   reduce            operands: written, read; folds the last `reduced` dimensions with the two-input tile operation
-//                     `function`, starting from constants[0]; the written operand does not move along them
-//   matmul            operands: C, A, B over extents [batch ..., m, n, k]; the stride of a dimension that lies along an
-//                     operand's sticks (n of C, k of A, n of B, or k of B when transposed) is the distance of two
-//                     sticks
-enum class OpCode { copy, fill, restickify, elementwise, reduce, matmul };
+// What a step does. Operands: the written one, then the ones read.
+//   copy, restickify  written, read; same format
+//   fill              written; `constant` is the element's bits
+//   elementwise       written, then the inputs of tile operation `function`
+//   reduce            written, read; folds the last `reduced` dimensions with the two-input tile operation `function`,
+//                     starting from constants[0]; the result is multiplied by constants[1] where that is given
+//   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k
+//   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
+//   gather            written, table, indices ...; `indirect` says where an index leads in the table
+//   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
+//   scan              written, read; folds along the last dimension like reduce and writes every partial result
+//   argreduce         written (integer), read; `function` argmax or argmin over the last `reduced` dimensions: the
+//                     first position, in row-major order over them
+//   topk              written, read over extents [..., k, n]; written does not move along n, read not along k;
+//                     `function` topkvalue or topkindex, constants[0] = 1 for the largest, 0 for the smallest
+enum class OpCode {
+  copy,
+  fill,
+  restickify,
+  elementwise,
+  reduce,
+  matmul,
+  iota,
+  gather,
+  scatter,
+  scan,
+  argreduce,
+  topk
+};
 const char* name(OpCode op);
 OpCode op_code(const std::string& name);  // throws InvalidProgram
 
-// Address of a point = argument's address + offset + dot(point, strides); all in bytes.
+// Address of a point = argument's address + offset + dot(point, strides); all in bytes. Along dimension `stick`, where
+// there is one, the operand lies in sticks of E elements, and the stride is the distance of two sticks: point p is at
+// p / E * stride + p % E * element.
 struct Operand {
-  int argument = 0;
+  int argument = 0;  // -1: no memory, every point reads `value`
   int64_t offset = 0;
-  Dims strides;
+  Dims strides{};
   DataFormat format = DataFormat::SEN169_FP16;
+  int stick = -1;
+  double value = 0;
+};
+
+// Where an index leads: an index i of operand `operand` must lie in [-extent, extent), a negative one counts from the
+// end, and it moves the address of the table by i * stride, or along its sticks when `stick` is set.
+struct Indirect {
+  int operand = 0;
+  int64_t extent = 0;
+  int64_t stride = 0;
+  bool stick = false;
 };
 
 struct Step {
   OpCode op = OpCode::copy;
   Dims extents;  // the whole iteration space
-  Dims slices;   // how many cores share each dimension; a core takes ceil(extent / slices) points, the last the rest
+  // How many cores share each dimension; a core takes ceil(extent / slices) points, the last the rest. Cores that share
+  // a folded dimension (one at most) pass their partial results on along the ring, in order: the bits do not change.
+  Dims slices;
   std::vector<Operand> operands;  // written first
   uint32_t constant = 0;          // fill: the element's bits in the operand's format
   std::string source{};           // where it comes from, for messages
-  std::string function{};         // elementwise, reduce: the tile operation's name
+  std::string function{};         // the tile operation's name
   std::vector<double> constants{};
-  int reduced = 0;          // reduce: how many dimensions, the last ones
-  bool transposed = false;  // matmul: B is sticked on k
-  bool checked = false;     // an integer result that its format cannot hold is an error, instead of wrapping
+  int reduced = 0;       // reduce, argreduce: how many dimensions are folded, the last ones
+  bool checked = false;  // an integer result that its format cannot hold is an error, instead of wrapping
+  std::vector<Indirect> indirect{};
+  // Points of each dimension that a core holds in LX at a time; two such tiles of every operand fit, so that one is
+  // loaded or stored while the other is computed. Empty: nothing is said.
+  Dims tile{};
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
@@ -58,6 +95,7 @@ struct Program {
 struct Limits {
   int cores;
   int64_t span_bytes;
+  int64_t lx_bytes;
 };
 
 // Throws InvalidProgram naming program, step and field.

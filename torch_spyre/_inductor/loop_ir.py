@@ -1,0 +1,169 @@
+"""Loop IR: what a graph asks the card to do, in host terms.
+
+A kernel is a list of loop ops over buffers. A loop op is one operation over one iteration space; every operand is an
+affine access in *host* elements, exactly what PyTorch's size, stride and offset say. Nothing here knows sticks: layouts,
+cores and addresses come in later passes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+
+Kind = Literal["input", "output", "internal"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One tensor: an argument of the kernel ("input", also when it is written; "output") or a value inside it."""
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    kind: Kind = "internal"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Host element ``offset + dot(point, strides)`` of a buffer; inputs count from where the tensor begins."""
+
+    buffer: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An operand that is one number, not rounded to any format before the op uses it."""
+
+    value: float
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Indirect:
+    """Input ``operand`` holds an index in [-extent, extent) that moves the indirect access by index * stride."""
+
+    operand: int
+    extent: int
+    stride: int
+
+
+@dataclass
+class LoopOp:
+    """``out[p] = name(ins[p] ...)`` for every point p of ``sizes``; the last ``reduced`` dimensions are folded.
+
+    An indirect access is the first input of a gather and the output of a scatter.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    out: Access
+    ins: tuple[Access | Constant, ...]
+    reduced: int = 0
+    parameters: tuple[float, ...] = ()
+    indirect: tuple[Indirect, ...] = ()
+    checked: bool = False
+    source: str = ""
+    hints: dict[str, Any] = field(default_factory=dict)
+
+    def reads(self) -> list[str]:
+        """Names of the buffers this op reads; a scatter also needs what its table held before."""
+        names = [access.buffer for access in self.ins if isinstance(access, Access)]
+        return [*names, self.out.buffer] if self.name.startswith("scatter") else names
+
+
+@dataclass
+class Kernel:
+    """Loop ops in order, and the buffers they use. Arguments in launch order: inputs, then outputs."""
+
+    name: str
+    buffers: dict[str, Buffer]
+    ops: list[LoopOp]
+
+    def inputs(self) -> list[Buffer]:
+        return [buffer for buffer in self.buffers.values() if buffer.kind == "input"]
+
+    def outputs(self) -> list[Buffer]:
+        return [buffer for buffer in self.buffers.values() if buffer.kind == "output"]
+
+    def written_inputs(self) -> list[Buffer]:
+        written = {op.out.buffer for op in self.ops}
+        return [buffer for buffer in self.inputs() if buffer.name in written]
+
+    def to_json(self) -> str:
+        """A text from which :func:`from_json` makes the same kernel: what compiled graphs carry."""
+        buffers = [{**asdict(b), "dtype": str(b.dtype).removeprefix("torch.")} for b in self.buffers.values()]
+        return json.dumps({"name": self.name, "buffers": buffers, "ops": [_op_fields(op) for op in self.ops]})
+
+    def __str__(self) -> str:
+        lines = [f"kernel {self.name}"]
+        for b in self.buffers.values():
+            lines.append(f"  {b.kind} {b.name}: {_short(b.dtype)}{list(b.size)} strides {list(b.stride)}")
+        for op in self.ops:
+            folded = f" fold {op.reduced}" if op.reduced else ""
+            ins = ", ".join(_text(access) for access in op.ins)
+            extra = f" {list(op.parameters)}" if op.parameters else ""
+            indirect = "".join(f" via {i.operand}:{i.extent}*{i.stride}" for i in op.indirect)
+            lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {list(op.sizes)}{folded}{indirect}")
+        return "\n".join(lines)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _text(access: Access | Constant) -> str:
+    if isinstance(access, Constant):
+        return f"{access.value:g}"
+    offset = f"{access.offset}+" if access.offset else ""
+    return f"{access.buffer}[{offset}{'·'.join(map(str, access.strides))}]"
+
+
+def _op_fields(op: LoopOp) -> dict[str, Any]:
+    def operand(access: Access | Constant) -> dict[str, Any]:
+        if isinstance(access, Constant):
+            value = access.value if abs(access.value) < float("inf") else str(access.value)  # JSON has no inf and nan
+            return {"value": value, "dtype": _short(access.dtype)}
+        return asdict(access)
+
+    fields = asdict(op)
+    parameters = [p if abs(p) < float("inf") else str(p) for p in op.parameters]
+    return fields | {"ins": [operand(access) for access in op.ins], "parameters": parameters}
+
+
+def from_json(text: str) -> Kernel:
+    """The kernel that :meth:`Kernel.to_json` wrote."""
+
+    def access(fields: dict[str, Any]) -> Access:
+        return Access(fields["buffer"], tuple(fields["strides"]), fields["offset"])
+
+    def operand(fields: dict[str, Any]) -> Access | Constant:
+        if "value" in fields:
+            return Constant(float(fields["value"]), getattr(torch, fields["dtype"]))
+        return access(fields)
+
+    def op(fields: dict[str, Any]) -> LoopOp:
+        return LoopOp(
+            name=fields["name"],
+            sizes=tuple(fields["sizes"]),
+            out=access(fields["out"]),
+            ins=tuple(operand(o) for o in fields["ins"]),
+            reduced=fields["reduced"],
+            parameters=tuple(float(p) for p in fields["parameters"]),
+            indirect=tuple(Indirect(**i) for i in fields["indirect"]),
+            checked=fields["checked"],
+            source=fields["source"],
+            hints=fields["hints"],
+        )
+
+    given = json.loads(text)
+    buffers = {
+        b["name"]: Buffer(b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"])
+        for b in given["buffers"]
+    }
+    return Kernel(given["name"], buffers, [op(o) for o in given["ops"]])
