@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ops.table import OPS, OpRow
 from .coordinates import Access, access, device_bytes
-from .folds import core_ids, core_slices, json_number, per_core, start_addresses, walk_of_cores
+from .folds import Dim, core_ids, core_slices, divided, json_number, per_core, start_addresses, walk_of_cores
 from .op_spec import OpSpec
 from .op_spec_rules import INTEGERS, constants_of, folded_symbols, index_bounds, loop_space
 
@@ -23,15 +23,15 @@ def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
     """The SuperDSC of one op, ``{"<index>_<op>": {...}}``."""
     row, space = OPS[spec.op], loop_space(spec)
     labels = dict(zip(space, _labels(len(space), row.kind == "matmul"), strict=True))
-    sizes = [length for length, _ in space.values()]
     slices = tuple(cores for _, cores in space.values())
     used = math.prod(slices)
     dims = list(labels.values())
     folded = [labels[name] for name in folded_symbols(spec)]
     tensors = [_Tensor(spec, position, labels, space) for position in range(len(spec.args))]
+    shape = [divided(labels[name], *given, _unit(labels[name], tensors)) for name, given in space.items()]
     inputs, constants = _inputs(spec, tensors)
     parameters = _parameters(spec, row)
-    masks = _masks(row, tensors, folded, dict(zip(dims, sizes, strict=True)))
+    masks = _masks(row, tensors, folded, {dim.name: dim.size for dim in shape})
     mask = -1
     if masks and row.start is not None:
         mask = len(constants)
@@ -43,10 +43,10 @@ def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
         "coreIdsUsed_": list(range(used)),
         "dimOrder_": dims,
         "foldedDims_": folded,
-        "N_": {"name_": "n"} | {f"{dim}_": size for dim, size in zip(dims, sizes, strict=True)},
-        "dataStageParam_": {"0": per_core(dims, sizes, slices)},
+        "N_": {"name_": "n"} | {f"{dim.name}_": dim.size for dim in shape},
+        "dataStageParam_": {"0": per_core(shape)},
         "primaryDsInfo_": {tensor.role: tensor.primary() for tensor in tensors},
-        "scheduleTree_": [tensor.allocate() for tensor in tensors],
+        "scheduleTree_": [tensor.allocate(shape) for tensor in tensors],
         "labeledDs_": [tensor.labeled() for tensor in tensors],
         "constantInfo_": {str(i): constant for i, constant in enumerate(constants)},
         "coordinateMasking_": masks,
@@ -86,6 +86,11 @@ def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
             "dscs_": [{spec.op: op}],
         }
     }
+
+
+def _unit(label: str, tensors: list[_Tensor]) -> int:
+    """Whole sticks of everything that lies along a dimension; stick sizes are powers of two."""
+    return max((tensor.elements for tensor in tensors if tensor.stick == label), default=1)
 
 
 @cache
@@ -177,7 +182,6 @@ class _Tensor:
     ) -> None:
         self.arg = arg = spec.args[position]
         self.position, self.labels, self.space = position, labels, space
-        self.shape = [(label, *space[name]) for name, label in labels.items()]
         self.elements = arg.device_dtype.elems_per_stick()
         self.walk: Access = access(arg.device_coordinates, arg.device_size, self.elements, self.space)
         self.stick = labels.get(self.walk.stick, "")
@@ -227,7 +231,7 @@ class _Tensor:
     def component(self) -> str:
         return "lx" if "lx" in self.arg.allocation else "hbm"
 
-    def allocate(self) -> dict[str, Any]:
+    def allocate(self, shape: list[Dim]) -> dict[str, Any]:
         strides, layout = self.walk.strides, self.layout()
         moves = {label: strides.get(name, 0) for name, label in self.labels.items()}
         first = self.walk.offset + self.arg.allocation.get("lx", 0)
@@ -240,11 +244,11 @@ class _Tensor:
             "component_": self.component(),
             "layoutDimOrder_": layout,
             "maxDimSizes_": [-1] * len(layout),
-            "startAddressCoreCorelet_": start_addresses(first, moves, self.stick, self.elements, self.shape),
+            "startAddressCoreCorelet_": start_addresses(first, moves, self.stick, self.elements, shape),
             "isStartAddrSymbolic_": int("lx" not in self.arg.allocation),
             "backGapCore_": {self.stick: padding} if self.stick else {},
             "coordinates_": {
-                "coordInfo": {dim: walk_of_cores(size, cores) for dim, size, cores in self.shape if moves[dim]},
+                "coordInfo": {dim.name: walk_of_cores(dim) for dim in shape if moves[dim.name]},
                 "coreIdToWkSlice_": {},
             },
             "byteStrides_": moves,

@@ -6,9 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-Shape = Sequence[tuple[str, int, int]]  # (dimension, size, cores that share it)
+
+class Dim(NamedTuple):
+    """One dimension of an iteration space and its division."""
+
+    name: str
+    size: int
+    cores: int
+    points: int  # that every core but the last takes
+
+
+def divided(name: str, size: int, cores: int, unit: int) -> Dim:
+    """Cores take equal parts, rounded up to ``unit``: whole sticks of every operand that lies along the dimension."""
+    points = -(-size // cores)
+    return Dim(name, size, cores, min(-(-points // unit) * unit, size) if cores > 1 else points)
 
 
 @cache
@@ -27,23 +40,23 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def per_core(dims: Sequence[str], sizes: Sequence[int], slices: Sequence[int]) -> dict[str, Any]:
+def per_core(shape: Sequence[Dim]) -> dict[str, Any]:
     """``dataStageParam_``: what every core but the last takes of each dimension, and what is left for the last."""
     steady: dict[str, Any] = {"name_": "core"}
     rest: dict[str, Any] = {"name_": "core"}
-    for dim, size, cores in zip(dims, sizes, slices, strict=True):
-        points = -(-size // cores)
-        steady[f"{dim}_"] = points
-        rest[f"{dim}_"] = max(size - (cores - 1) * points, 0)
+    for name, size, cores, points in shape:
+        steady[f"{name}_"] = points
+        rest[f"{name}_"] = max(size - (cores - 1) * points, 0)
     return {"ss_": steady, "el_": rest}
 
 
-def start_addresses(first: int, strides: Mapping[str, int], stick: str, elements: int, shape: Shape) -> dict[str, Any]:
+def start_addresses(
+    first: int, strides: Mapping[str, int], stick: str, elements: int, shape: Sequence[Dim]
+) -> dict[str, Any]:
     """``startAddressCoreCorelet_``: where each core begins, in bytes from the beginning of the tensor's memory."""
     found = [first]
-    for dim, size, cores in shape:
+    for dim, _, cores, points in shape:
         if cores > 1:
-            points = -(-size // cores)
             step = (points // elements if dim == stick else points) * strides[dim]
             found = [address + i * step for address in found for i in range(cores)]
     return {
@@ -62,9 +75,8 @@ def _address_keys(count: int) -> list[str]:
     return [f"[{core}, 0, 0]" for core in range(count)]
 
 
-def walk_of_cores(size: int, cores: int) -> dict[str, Any]:
+def walk_of_cores(dim: Dim) -> dict[str, Any]:
     """``coordInfo`` of one dimension: coordinate = points * (slice of the core) + element."""
-    points = -(-size // cores)
     return {
         "spatial": 3,
         "temporal": 0,
@@ -72,16 +84,16 @@ def walk_of_cores(size: int, cores: int) -> dict[str, Any]:
         "padding": "nopad",
         "folds": {
             "dim_prop_func": [
-                {"Affine": {"alpha_": points if cores > 1 else 0, "beta_": 0}},
+                {"Affine": {"alpha_": dim.points if dim.cores > 1 else 0, "beta_": 0}},
                 {"Affine": {"alpha_": 0, "beta_": 0}},
                 {"Affine": {"alpha_": 0, "beta_": 0}},
                 {"Affine": {"alpha_": 1, "beta_": 0}},
             ],
             "dim_prop_attr": [
-                {"factor_": cores, "label_": "core_fold"},
+                {"factor_": dim.cores, "label_": "core_fold"},
                 {"factor_": 1, "label_": "corelet_fold"},
                 {"factor_": 1, "label_": "row_fold"},
-                {"factor_": points, "label_": "elem_arr_0"},
+                {"factor_": dim.points, "label_": "elem_arr_0"},
             ],
         },
     }

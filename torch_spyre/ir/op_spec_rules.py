@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
+from .folds import divided
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec, TensorArg
@@ -169,16 +170,15 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[Access]) -> Iterator[tuple[str
         if walks[out].strides.get(name):
             yield f"args[{out}].device_coordinates", f"the result moves along {name}, which is folded"
     for name, (length, slices) in space.items():
-        if slices == 1:
+        # Along sticks cores take whole ones; elsewhere what a core writes must end with a stick.
+        if slices == 1 or name in folded or walks[out].stick == name:
             continue
-        points = -(-length // slices)
-        for position, (walk, arg) in enumerate(zip(walks, spec.args, strict=True)):
-            if walk.stick == name:
-                whole = points % arg.device_dtype.elems_per_stick() == 0
-            else:
-                whole = position != out or name in folded or _apart(walk.strides.get(name, 0) * points)
-            if not whole:
-                yield "iteration_space", f"{name} is not divided at whole sticks of args[{position}]"
+        units = [
+            arg.device_dtype.elems_per_stick() for arg, walk in zip(spec.args, walks, strict=True) if walk.stick == name
+        ]
+        distance = divided(name, length, slices, max(units, default=1)).points * walks[out].strides.get(name, 0)
+        if distance == 0 or distance % STICK_BYTES:
+            yield "iteration_space", f"dividing {name} makes two cores write into one stick"
     if row.kind == "matmul" and len(walks) == 3:
         n, k = list(space)[-2:]
         for position, allowed in ((0, (k,)), (1, (n, k)), (2, (n,))):
@@ -189,8 +189,3 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[Access]) -> Iterator[tuple[str
                 )
     if row.name == "restickify" and spec.args[0].device_dtype != spec.args[1].device_dtype:
         yield "args[1].device_dtype", "a restickify keeps the format"
-
-
-def _apart(distance: int) -> bool:
-    """Whether two cores that begin so many bytes apart write different sticks."""
-    return distance != 0 and distance % STICK_BYTES == 0

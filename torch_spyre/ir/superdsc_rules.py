@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cache
 from math import prod
 from typing import Any, TypeVar
 
 from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
-from .folds import core_ids, core_slices, per_core, start_addresses, walk_of_cores
+from .folds import Dim, core_ids, core_slices, divided, per_core, start_addresses, walk_of_cores
 
 STICK_BYTES = 128
 Part = TypeVar("Part")
@@ -37,16 +37,16 @@ def verify(dsc: dict[str, Any], cores: int | None = None) -> None:
     for i in range(len(view.labels)):
         tensor = _Tensor(view, i)
         for path, tensor_holds, message in TENSOR_RULES:
-            _apply(name, path.format(i=i), tensor_holds, tensor, message)
+            _apply(name, path, tensor_holds, tensor, message, i)
 
 
-def _apply(name: str, path: str, holds: Callable[[Part], bool], part: Part, message: str) -> None:
+def _apply(name: str, path: str, holds: Callable[[Part], bool], part: Part, message: str, i: int = 0) -> None:
     try:
         if holds(part):
             return
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, ZeroDivisionError) as error:
-        raise InvalidSuperDSC(f"{name}: {path}: {message} ({type(error).__name__} {error})") from error
-    raise InvalidSuperDSC(f"{name}: {path}: {message}")
+        raise InvalidSuperDSC(f"{name}: {path.format(i=i)}: {message} ({type(error).__name__} {error})") from error
+    raise InvalidSuperDSC(f"{name}: {path.format(i=i)}: {message}")
 
 
 def _same_fields(name: str, path: str, given: dict[str, Any], wanted: frozenset[str]) -> None:
@@ -105,79 +105,100 @@ def _count(value: Any, least: int = 0) -> bool:
     return type(value) is int and value >= least
 
 
+class _once:
+    """A cached property without a lock, which costs more than what is computed here."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self.compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, part: Any, owner: type) -> Any:
+        value = part.__dict__[self.name] = self.compute(part)
+        return value
+
+
 class _File:
     """The parts of a file as the rules name them; a part that is missing shows when a rule asks for it."""
 
     def __init__(self, dsc: dict[str, Any], limit: int) -> None:
         self.dsc, self.limit = dsc, limit
 
-    @cached_property
+    @_once
     def top(self) -> dict[str, Any]:
         ((_, top),) = self.dsc.items()
         return top
 
-    @cached_property
+    @_once
     def name(self) -> str:
         return next(iter(self.top["dscs_"][0]))
 
-    @cached_property
+    @_once
     def path(self) -> str:
         return f"dscs_[0].{self.name}"
 
-    @cached_property
+    @_once
     def op(self) -> dict[str, Any]:
         ((_, op),) = self.top["dscs_"][0].items()
         return op
 
-    @cached_property
+    @_once
     def row(self) -> OpRow:
         return OPS[self.name]
 
-    @cached_property
+    @_once
     def labels(self) -> list[dict[str, Any]]:
         return self.op["labeledDs_"]
 
-    @cached_property
+    @_once
     def nodes(self) -> list[dict[str, Any]]:
         return self.op["scheduleTree_"]
 
-    @cached_property
+    @_once
     def compute(self) -> dict[str, Any]:
         return self.op["computeOp_"][0]
 
-    @cached_property
+    @_once
     def cores(self) -> int:
         return self.top["numCoresUsed_"]
 
-    @cached_property
+    @_once
     def dims(self) -> list[str]:
         return self.op["dimOrder_"]
 
-    @cached_property
+    @_once
     def sizes(self) -> list[int]:
         return [self.op["N_"][f"{dim}_"] for dim in self.dims]
 
-    @cached_property
+    @_once
     def slices(self) -> tuple[int, ...]:
         return tuple(self.top["numWkSlicesPerDim_"][dim] for dim in self.dims)
 
-    @cached_property
-    def shape(self) -> list[tuple[str, int, int]]:
-        return list(zip(self.dims, self.sizes, self.slices, strict=True))
+    @_once
+    def shape(self) -> list[Dim]:
+        units = dict.fromkeys(self.dims, 1)
+        for label, node in zip(self.labels, self.nodes, strict=True):
+            stick, elements = node["stickDim_"], elements_of(label["dataFormat_"])
+            units[stick] = max(units.get(stick, 1), elements)
+        return [
+            divided(dim, size, cores, units[dim])
+            for dim, size, cores in zip(self.dims, self.sizes, self.slices, strict=True)
+        ]
 
-    @cached_property
+    @_once
     def folded(self) -> list[str]:
         return self.op["foldedDims_"]
 
-    @cached_property
+    @_once
     def references(self) -> list[str]:
         return [f"Tensor{i}-idx{i}" for i in range(len(self.labels))]
 
-    @cached_property
+    @_once
     def indices(self) -> list[int]:
         return sorted(at["ldsIdx_"] for node in self.nodes for at in node["indirect_"])
 
-    @cached_property
+    @_once
     def constants(self) -> list[dict[str, Any]]:
         return list(self.op["constantInfo_"].values())
 
@@ -190,19 +211,19 @@ class _Tensor:
         self.label, self.node = view.labels[index], view.nodes[index]
         self.output = index == len(view.labels) - 1
 
-    @cached_property
+    @_once
     def elements(self) -> int:
         return elements_of(self.label["dataFormat_"])
 
-    @cached_property
+    @_once
     def strides(self) -> dict[str, int]:
         return self.node["byteStrides_"]
 
-    @cached_property
+    @_once
     def stick(self) -> str:
         return self.node["stickDim_"]
 
-    @cached_property
+    @_once
     def first(self) -> int:
         return self.node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"]
 
@@ -237,20 +258,14 @@ class _Tensor:
         return self.node["component_"] == "lx" or (low >= 0 and high <= self.label["sizeBytes_"])
 
     def spanned(self) -> bool:
-        low, high = self.reach([-(-size // cores) for _, size, cores in self.view.shape])
+        low, high = self.reach([dim.points for dim in self.view.shape])
         return high - low <= description.constants()["span_bytes"] or bool(self.node["indirect_"])
 
     def apart(self) -> bool:
-        """Cores divide at whole sticks: of everything along its stick dimension, of the result along every other."""
-        for dim, size, cores in self.view.shape:
-            points = -(-size // cores)
-            if cores == 1:
-                continue
-            if dim == self.stick:
-                if points % self.elements:
-                    return False
-            elif self.output and dim not in self.view.folded:
-                distance = points * self.strides[dim]
+        """No two cores write into one stick."""
+        for name, _, cores, points in self.view.shape:
+            if cores > 1 and self.output and name not in self.view.folded and name != self.stick:
+                distance = points * self.strides[name]
                 if distance == 0 or distance % STICK_BYTES:
                     return False
         return True
@@ -314,7 +329,7 @@ RULES: list[Rule] = [
         "numWkSlicesPerDim_",
         lambda f: (
             f.top["numWkSlicesPerDim_"].keys() == set(f.dims)
-            and all(_count(cores, 1) and cores <= size for _, size, cores in f.shape)
+            and all(_count(cores, 1) and cores <= size for size, cores in zip(f.sizes, f.slices, strict=True))
             and prod(f.slices) == f.cores
         ),
         "must divide every dimension, numCoresUsed_ slices in all",
@@ -354,12 +369,12 @@ RULES: list[Rule] = [
     ),
     (
         "numWkSlicesPerDim_",
-        lambda f: sum(cores > 1 for dim, _, cores in f.shape if dim in f.folded) <= 1,
+        lambda f: sum(dim.cores > 1 for dim in f.shape if dim.name in f.folded) <= 1,
         "may divide one folded dimension",
     ),
     (
         "dataStageParam_",
-        lambda f: f.op["dataStageParam_"] == {"0": per_core(f.dims, f.sizes, f.slices)},
+        lambda f: f.op["dataStageParam_"] == {"0": per_core(f.shape)},
         "must be what N_ and numWkSlicesPerDim_ make of a core's part",
     ),
     (
@@ -517,7 +532,7 @@ TENSOR_RULES: list[TensorRule] = [
     (
         "numWkSlicesPerDim_",
         lambda t: t.apart(),
-        "a dimension is not divided at whole sticks",
+        "two cores would write into one stick",
     ),
     (
         "scheduleTree_[{i}].startAddressCoreCorelet_",
@@ -546,7 +561,7 @@ TENSOR_RULES: list[TensorRule] = [
         lambda t: (
             t.node["coordinates_"]
             == {
-                "coordInfo": {dim: walk_of_cores(size, cores) for dim, size, cores in t.view.shape if t.strides[dim]},
+                "coordInfo": {dim.name: walk_of_cores(dim) for dim in t.view.shape if t.strides[dim.name]},
                 "coreIdToWkSlice_": {},
             }
         ),
