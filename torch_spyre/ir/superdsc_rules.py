@@ -101,6 +101,12 @@ def elements_of(data_format: str) -> int:
     return DataFormats.__members__[data_format].elems_per_stick()
 
 
+@cache
+def _row_major(dims: tuple[str, ...], slices: tuple[int, ...]) -> dict[str, dict[str, int]]:
+    at = core_slices(slices)
+    return {core: dict(zip(dims, each, strict=True)) for core, each in zip(core_ids(len(at)), at, strict=True)}
+
+
 def _count(value: Any, least: int = 0) -> bool:
     return type(value) is int and value >= least
 
@@ -341,13 +347,7 @@ RULES: list[Rule] = [
     ),
     (
         "coreIdToWkSlice_",
-        lambda f: (
-            f.top["coreIdToWkSlice_"]
-            == {
-                core: dict(zip(f.dims, at, strict=True))
-                for core, at in zip(core_ids(f.cores), core_slices(f.slices), strict=True)
-            }
-        ),
+        lambda f: f.top["coreIdToWkSlice_"] == _row_major(tuple(f.dims), f.slices),
         "must number the slices in row-major order, the last dimension fastest",
     ),
     (
