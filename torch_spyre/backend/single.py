@@ -45,7 +45,8 @@ class Single:
     text: str
     dsc: dict[str, Any]
     tensors: list[Tensor]  # inputs, then the output
-    memory: list[int]  # bytes of each argument; the pool, where there is one, is the last
+    memory: list[int]  # bytes of each argument, and of the pool behind them where the op uses it
+    arguments: int
     updates: bool  # the output's contents are an input too
 
     def __str__(self) -> str:
@@ -76,7 +77,7 @@ def load(text: str) -> Single:
     ]
     updates = bool(op["scheduleTree_"][-1]["indirect_"])
     sizes = [memory.get(i, 128) for i in range(max(memory) + 1)]
-    return Single(name, text, dsc, tensors, sizes, updates)
+    return Single(name, text, dsc, tensors, sizes, pool, updates)
 
 
 def _tensor(op: dict[str, Any], label: dict[str, Any], node: dict[str, Any], pool: int, below: int) -> Tensor:
@@ -124,8 +125,8 @@ def run(op: Single, inputs: list[Array]) -> Result:
     memory = [torch.zeros(size // 2, dtype=torch.float16, device="spyre") for size in op.memory]
     for array, tensor in zip(inputs, wanted, strict=True):
         _move(memory, tensor, _dense(tensor, torch.from_numpy(np.ascontiguousarray(array))), put=True)
-    description = compile_bundle(op.name, [op.text], op.memory, 0)
-    plan = _C.prepare_kernel(description)
+    description = compile_bundle(op.name, [op.text], op.memory[: op.arguments], 0)
+    plan = _C.prepare_kernel(description | {"arguments": op.memory})  # the pool is ours here, to put inputs there
     stream = current_stream()
     before = stream.modelled_time()
     _C.launch_jobplan(plan, memory)
