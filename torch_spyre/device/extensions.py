@@ -40,6 +40,8 @@ def install() -> None:
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
     _after_import("torch._dynamo.device_interface", _register_interface)
+    _after_import("torch._dynamo.backends.registry", _register_backend)
+    _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
 
@@ -56,6 +58,23 @@ def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
 def _register_interface(_: ModuleType) -> None:
     """Dynamo learns of the device when it is imported, not before: that takes seconds."""
     from . import interface  # noqa: F401 - registers itself
+
+
+def _register_backend(registry: ModuleType) -> None:
+    """``torch.compile(backend="spyre")``; Inductor itself is imported by the first compile."""
+
+    def spyre(*args: Any, **kwargs: Any) -> Any:
+        from .._inductor import backend
+
+        return backend.spyre(*args, **kwargs)
+
+    registry.register_backend(spyre, name=DEVICE_NAME)
+
+
+def _install_compiler(compile_fx: ModuleType) -> None:
+    from .._inductor import backend
+
+    backend.install(compile_fx)
 
 
 def _is_fake(tensor: torch.Tensor | None = None) -> bool:

@@ -1,0 +1,161 @@
+"""The card as a device of Inductor, and the place where graphs with card tensors enter this compiler."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.scheduler import BaseScheduling
+from torch.fx import GraphModule
+
+from ..constants import DEVICE_NAME
+from ..execution.version import compiler_version
+from . import config, guards
+from .decompositions import decompositions as card_decompositions
+from .errors import Unsupported
+
+# What Inductor does differently for graphs with card tensors.
+CONFIG = {
+    "always_keep_tensor_constants": True,  # small ones would become loops
+    "cpp_wrapper": False,
+    "fallback_random": True,  # numbers come from the device's generator, as in eager
+    "freezing": False,
+    "fx_wrapper": False,
+    "graph_partition": False,
+    "triton.cudagraphs": False,
+}
+
+# Layouts of the inputs of the graph in work, for cache keys.
+_layouts: ContextVar[tuple[str, ...]] = ContextVar("layouts", default=())
+
+
+def install(compile_fx: ModuleType) -> None:
+    """Make ``torch._inductor.compile_fx`` hand graphs with card tensors to this compiler."""
+    register_backend_for_device(
+        DEVICE_NAME, Scheduling, PythonWrapperCodegen, device_custom_pass=Partition(), device_custom_config=config
+    )
+    register_device_op_overrides(DEVICE_NAME, SpyreOpOverrides())
+    compile_fx.compile_fx = _compile_here(compile_fx.compile_fx)  # type: ignore[attr-defined]
+
+
+def spyre(graph: GraphModule, inputs: Sequence[Any], mode: str | None = None, options: Any = None) -> Any:
+    """``torch.compile(backend="spyre")``: Inductor, whose graphs with card tensors come here anyway."""
+    return torch._TorchCompileInductorWrapper(mode, options, None)(graph, inputs)
+
+
+def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile_fx(
+        model_: GraphModule,
+        example_inputs_: Sequence[Any],
+        inner_compile: Callable[..., Any] | None = None,
+        config_patches: dict[str, Any] | None = None,
+        decompositions: dict[Any, Callable[..., Any]] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        inner_compile = inner_compile or torch._inductor.compile_fx.compile_fx_inner
+        if not _on_card(model_, example_inputs_):
+            return original(model_, example_inputs_, inner_compile, config_patches, decompositions, **kwargs)
+        patches = {**(config_patches or {}), **CONFIG}
+        table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
+        layouts = guards.guard_layouts(model_)
+
+        # Backward graphs are compiled after this call has returned: they bring the settings with them.
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with inductor_config.patch(patches), _with_layouts(layouts):
+                return inner_compile(*args, **kwargs)
+
+        with inductor_config.patch(patches), _with_layouts(layouts):
+            return original(model_, example_inputs_, inner, None, table, **kwargs)
+
+    return compile_fx
+
+
+def _on_card(model: GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether a graph takes, holds or makes card tensors."""
+
+    def is_card(value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return any(is_card(each) for each in value)
+        return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+
+    if is_card(inputs):
+        return True
+    if not isinstance(model, torch.nn.Module):
+        return False
+    graphs = (module.graph for module in model.modules() if isinstance(module, GraphModule))
+    return any(is_card(tensor) for tensor in (*model.parameters(), *model.buffers())) or any(
+        is_card(node.meta.get("val", node.meta.get("example_value"))) for graph in graphs for node in graph.nodes
+    )
+
+
+@contextmanager
+def _with_layouts(layouts: tuple[str, ...]) -> Iterator[None]:
+    token = _layouts.set(layouts)
+    try:
+        yield
+    finally:
+        _layouts.reset(token)
+
+
+class Partition(CustomGraphModulePass):
+    """Inductor's hook at the end of its own passes: from here on nothing of the card is left to Inductor."""
+
+    def __call__(self, gm: GraphModule) -> None:
+        from .partition import partition
+
+        partition(gm)
+
+    def uuid(self) -> tuple[str, ...]:
+        return (compiler_version(), *_layouts.get())
+
+
+class Scheduling(BaseScheduling):
+    """Places calls; there are no loops on the card that Inductor would write."""
+
+    def group_fn(self, sizes: Any) -> tuple[Any, ...]:
+        return tuple(tuple(size) for size in sizes)
+
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        return False
+
+    def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
+        return False
+
+    def codegen_node(self, node: Any) -> None:
+        origins = ", ".join(sorted({str(origin.target) for each in node.get_nodes() for origin in each.node.origins}))
+        raise Unsupported(f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run")
+
+    def codegen_sync(self) -> None:
+        raise Unsupported("Inductor asked for a synchronization in generated code; the card's streams keep the order")
+
+    def flush(self) -> None:
+        pass
+
+    def ready_to_flush(self) -> bool:
+        return False
+
+
+class SpyreOpOverrides(DeviceOpOverrides):
+    """Lines of generated code that name the device."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from torch_spyre.device.interface import SpyreInterface; {name} = SpyreInterface.get_raw_stream"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.spyre.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.spyre.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.spyre.device({device_idx})"

@@ -1,0 +1,64 @@
+"""Settings of the compiler. ``torch_spyre._inductor.config.patch(...)`` changes them for a while, like Inductor's own.
+
+What changes generated code is part of every cache key; the environment gives the defaults.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from torch.utils._config_module import install_config_module
+
+
+def _number(name: str, default: str, low: float, high: float) -> float:
+    """A number from the environment; a text that is none, or lies outside, is refused by name."""
+    given = os.environ.get(name) or default
+    try:
+        value = float(given)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise ValueError(f"{name}={given!r}: expected a number from {low:g} to {high:g}")
+    return value
+
+
+def _flag(name: str, default: bool) -> bool:
+    given = os.environ.get(name, "")
+    if given not in ("", "0", "1"):
+        raise ValueError(f"{name}={given!r}: expected 0 or 1")
+    return given == "1" if given else default
+
+
+# Cores that work may be divided over; the card may have fewer.
+sencores: int = int(_number("SENCORES", "32", 1, 32))
+
+# Keep values that are used again in the cores' LX memory.
+lx_planning: bool = _flag("LX_PLANNING", True)
+
+# Choose division over cores and LX places together.
+co_optimizing_lx_planning: bool = _flag("CO_OPTIMIZING_LX_PLANNING", False)
+
+# Fraction of LX that is left to the back end.
+dxp_lx_frac_avail: float = _number("DXP_LX_FRAC_AVAIL", "0.2", 0, 1)
+
+# Choose layouts of a whole graph together.
+layout_solver: bool = _flag("LAYOUT_SOLVER", False)
+
+# Number cores so that those that share a sum are neighbours.
+core_id_k_fast_emission: bool = _flag("SPYRE_CORE_ID_K_FAST_EMISSION", True)
+
+# Compile as if there were no spyre_hint in the program.
+ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
+
+# Emit KTIR instead of SuperDSC.
+ktir: bool = _flag("TORCH_SPYRE_KTIR", False)
+
+# Bytes that compiled kernels may take on disk; the least recently used go first.
+kernel_cache_bytes: int = 1 << 30
+
+_cache_config_ignore_prefix: list[str] = ["kernel_cache_bytes"]
+
+if TYPE_CHECKING:
+    from torch.utils._config_typing import *  # noqa: F403
+
+install_config_module(sys.modules[__name__])

@@ -1,0 +1,49 @@
+"""Compiled code is made for the layouts of its inputs: another layout compiles anew.
+
+Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard of
+its own, and the layouts take part in the keys of Inductor's caches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._guards import Guard, TracingContext
+from torch.fx import GraphModule, Node
+
+from .. import _C
+from ..constants import DEVICE_NAME
+
+
+def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
+    """Guard the layout of every card tensor that enters the graph; gives the layouts, in order, for cache keys."""
+    context = TracingContext.try_get()
+    layouts = []
+    for node in graph.graph.find_nodes(op="placeholder"):
+        tensor = _entering(node)
+        if tensor is None:
+            continue
+        layouts.append(str(_C.get_spyre_tensor_layout(tensor)))
+        if context is not None:
+            context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(LAYOUT_MATCH))
+    return tuple(layouts)
+
+
+def _entering(node: Node) -> torch.Tensor | None:
+    """The tensor that a placeholder stands for while Dynamo compiles, if it lies on the card."""
+    argument = node.meta.get("grapharg")
+    tensor = argument.example if argument is not None else None
+    return tensor if isinstance(tensor, torch.Tensor) and tensor.device.type == DEVICE_NAME else None
+
+
+def LAYOUT_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802 - Dynamo names guards like this
+    """The tensor lies on the card as it did when the code was compiled."""
+    layout = _C.get_spyre_tensor_layout(builder.get(guard))
+    part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {layout}"
+    builder.get_guard_manager(guard).add_lambda_guard(_same_layout(layout), [part], guard.user_stack)
+
+
+def _same_layout(layout: _C.SpyreTensorLayout) -> Any:
+    get = _C.get_spyre_tensor_layout
+    return lambda tensor: get(tensor) == layout

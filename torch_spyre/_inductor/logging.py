@@ -1,0 +1,95 @@
+"""What the compiler tells: log lines, the IR around every pass, and files of a compile.
+
+``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where to
+(standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+_directory: ContextVar[Path | None] = ContextVar("directory", default=None)
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module, ``get_logger(__name__)``."""
+    _set_up()
+    return logging.getLogger(name)
+
+
+@cache
+def _set_up() -> None:
+    if os.environ.get("SPYRE_INDUCTOR_LOG", "0") in ("", "0"):
+        return
+    level = os.environ.get("SPYRE_INDUCTOR_LOG_LEVEL") or "INFO"
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise ValueError(f"SPYRE_INDUCTOR_LOG_LEVEL={level!r}: expected DEBUG, INFO, WARNING or ERROR")
+    file = os.environ.get("SPYRE_LOG_FILE")
+    handler = logging.FileHandler(file) if file else logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    package = logging.getLogger("torch_spyre")
+    package.setLevel(level.upper())
+    package.addHandler(handler)
+
+
+_passes = get_logger("torch_spyre._inductor.passes")
+
+
+def logs_passes() -> bool:
+    """Whether :func:`log_pass` would print: what it is given need not be made otherwise."""
+    return _passes.isEnabledFor(logging.DEBUG)
+
+
+def log_pass(name: str, before: object, after: object) -> None:
+    """Print the IR before and after a pass, at DEBUG level."""
+    if not logs_passes():
+        return
+    old, new = str(before), str(after)
+    if old == new:
+        _passes.debug("%s changes nothing", name)
+    else:
+        _passes.debug("before %s:\n%s\nafter %s:\n%s", name, old, name, new)
+
+
+def artifact_directory() -> Path | None:
+    """Where files of the compile under way go; None when none is, or when nobody asked for files."""
+    if _directory.get() is not None:
+        return _directory.get()
+    inductor = sys.modules.get("torch._inductor.virtualized")
+    path = getattr(inductor.V.debug, "_path", None) if inductor is not None else None
+    return Path(path) if path else None
+
+
+@contextmanager
+def artifacts_in(directory: Path | None) -> Iterator[None]:
+    """Files go here inside: kernels are compiled when they first run, after their graph."""
+    token = _directory.set(directory)
+    try:
+        yield
+    finally:
+        _directory.reset(token)
+
+
+def artifacts_wanted() -> bool:
+    """Whether :func:`save_artifact` writes."""
+    return artifact_directory() is not None or os.environ.get("TORCH_COMPILE_DEBUG") == "1"
+
+
+def save_artifact(kernel_name: str, filename: str, text: str) -> None:
+    """Keep a file of a kernel (``sdsc_0.json``, ``bundle.mlir``, an IR) in the compile's debug directory."""
+    if not artifacts_wanted():
+        return
+    directory = artifact_directory()
+    if directory is None:  # an eager op
+        from torch._dynamo.utils import get_debug_dir
+
+        directory = Path(get_debug_dir(), "spyre")
+    (directory / kernel_name).mkdir(parents=True, exist_ok=True)
+    (directory / kernel_name / filename).write_text(text)
