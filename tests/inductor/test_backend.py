@@ -1,6 +1,7 @@
 """Graphs with card tensors through torch.compile: what becomes a kernel, what runs eagerly, what Inductor keeps."""
 
 import operator
+import sys
 
 import pytest
 import torch
@@ -71,7 +72,9 @@ def test_cpu_graphs_stay_with_inductor(adder):
 
 
 def test_cpu_and_card_in_one_graph(adder):
-    check(lambda x, c: ((x + x).cpu() + c, (c * 2).to("spyre") + x), card(4, 64), torch.ones(4, 64).half(), fullgraph=True)
+    check(
+        lambda x, c: ((x + x).cpu() + c, (c * 2).to("spyre") + x), card(4, 64), torch.ones(4, 64).half(), fullgraph=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,13 +177,13 @@ def test_a_kernel_may_write_its_inputs(adder, monkeypatch):
 
     def partition(gm):
         standin(gm)
-        for node in gm.graph.find_nodes(op="call_function"):
+        for node in list(gm.graph.nodes):
             if getattr(node.target, "__name__", "") == "eager_copy__default":
                 with gm.graph.inserting_before(node):
                     kernel_call.call_kernel(gm.graph, COPY, node.args, [])
                 gm.graph.erase_node(node)
 
-    module = __import__("sys").modules["torch_spyre._inductor.partition"]
+    module = sys.modules["torch_spyre._inductor.partition"]
     standin = module.partition
     monkeypatch.setattr(module, "partition", partition)
     check(function, card(4, 64), card(4, 64, seed=1))
@@ -195,7 +198,7 @@ COPY = loop_ir.Kernel(
 
 
 def test_what_is_left_to_inductors_loops_is_refused(adder, monkeypatch):
-    monkeypatch.setattr(__import__("sys").modules["torch_spyre._inductor.partition"], "partition", lambda gm: None)
+    monkeypatch.setattr(sys.modules["torch_spyre._inductor.partition"], "partition", lambda gm: None)
     with pytest.raises(RuntimeError, match=r"\(aten.add.Tensor\) was left to Inductor's own loops"):
         torch.compile(operator.add)(card(4, 64), card(4, 64))
 
@@ -216,5 +219,6 @@ def test_a_second_process_finds_everything_in_caches(adder_program):
 
 
 def test_nothing_is_imported_before_it_is_needed(python):
-    code = "import torch, sys; print([m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy'))])"
+    names = ("torch._dynamo", "torch._inductor", "torch_spyre._inductor", "sympy")
+    code = f"import torch, sys; print([name for name in sys.modules if name.startswith({names})])"
     assert python(code).stdout.strip() == "[]"

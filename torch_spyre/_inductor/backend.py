@@ -42,7 +42,11 @@ _unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
 def install(compile_fx: ModuleType) -> None:
     """Make ``torch._inductor.compile_fx`` hand graphs with card tensors to this compiler."""
     register_backend_for_device(
-        DEVICE_NAME, Scheduling, PythonWrapperCodegen, device_custom_pass=Partition(), device_custom_config=config
+        DEVICE_NAME,
+        Scheduling,
+        PythonWrapperCodegen,
+        device_custom_pass=Partition(),
+        device_custom_config=config,  # type: ignore[arg-type]
     )
     register_device_op_overrides(DEVICE_NAME, SpyreOpOverrides())
     compile_fx.compile_fx = _compile_here(compile_fx.compile_fx)  # type: ignore[attr-defined]
@@ -134,7 +138,9 @@ class Scheduling(BaseScheduling):
 
     def codegen_node(self, node: Any) -> None:
         origins = ", ".join(sorted({str(origin.target) for each in node.get_nodes() for origin in each.node.origins}))
-        raise Unsupported(f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run")
+        raise Unsupported(
+            f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run"
+        )
 
     def codegen_sync(self) -> None:
         raise Unsupported("Inductor asked for a synchronization in generated code; the card's streams keep the order")

@@ -1,7 +1,7 @@
 """Compiled code is made for the layouts of its inputs: another layout compiles anew.
 
-Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard of
-its own, and the layouts take part in the keys of Inductor's caches.
+Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard
+of its own, and the layouts take part in the keys of Inductor's caches.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _check_names(value: Any) -> list[str]:
 
 
 def gather_hints(graph: GraphModule) -> list[Any]:
-    """Put each node's hints into ``node.meta["custom"]["spyre_hint"]``, outermost first; gives them all, for cache keys.
+    """Put each node's hints into ``node.meta["custom"]["spyre_hint"]``, outermost first; gives all, for cache keys.
 
     A hint there is a dictionary of what was given and ``scope``, a number that tells apart scopes that look the same.
     With ``config.ignore_hints`` there are none.

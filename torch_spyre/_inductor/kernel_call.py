@@ -65,7 +65,7 @@ class FallbackCall:
 
 
 def _lowering() -> bool:
-    """Whether Inductor lowers the graph; otherwise it runs a branch of the program on fake tensors, for their shapes."""
+    """Whether Inductor lowers the graph; otherwise it runs a branch of the program on fake tensors, for shapes."""
     return isinstance(V.graph, GraphLowering)
 
 
@@ -105,6 +105,7 @@ class _CallLine(ir.ExternKernel):
     def codegen(self, wrapper: Any) -> None:
         name = self._define_once(wrapper)
         self.codegen_comment(wrapper, name)
+        assert ir.is_node_sequence(self.inputs)
         arguments = ", ".join(each.codegen_reference() for each in self.inputs)
         wrapper.writeline(f"{self.get_name()} = {name}({arguments})")
 

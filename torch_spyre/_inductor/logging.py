@@ -1,7 +1,7 @@
 """What the compiler tells: log lines, the IR around every pass, and files of a compile.
 
-``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where to
-(standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
+``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where
+to (standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
 """
 
 from __future__ import annotations

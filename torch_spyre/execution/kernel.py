@@ -19,7 +19,7 @@ Maker = Callable[[torch.device], torch.Tensor]
 
 
 def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
-    """What runs a kernel on inputs that lie like these (None if nothing has to run), and descriptions of its outputs."""
+    """What runs a kernel on inputs that lie like these, None if nothing has to; and descriptions of its outputs."""
     return _plan_for(kernel.to_json(), inputs)
 
 

@@ -12,7 +12,7 @@ from .. import _C
 
 @dataclass(frozen=True)
 class Argument:
-    """Layout of the argument's storage, where in it the tensor begins, and the first argument that shares its memory."""
+    """Layout of an argument's storage, where the tensor begins in it, and the first argument on the same memory."""
 
     layout: _C.SpyreTensorLayout
     offset: int
