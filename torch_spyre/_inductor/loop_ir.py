@@ -8,6 +8,7 @@ cores and addresses come in later passes.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -95,6 +96,17 @@ class Kernel:
         written = {op.out.buffer for op in self.ops}
         return [buffer for buffer in self.inputs() if buffer.name in written]
 
+    def internal(
+        self, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...] | None = None, prefix: str = "tmp"
+    ) -> Buffer:
+        """A new internal buffer, contiguous unless strides are given."""
+        name = f"{prefix}{len(self.buffers)}"
+        while name in self.buffers:
+            name += "_"
+        buffer = Buffer(name, dtype, tuple(size), contiguous(size) if stride is None else tuple(stride))
+        self.buffers[name] = buffer
+        return buffer
+
     def to_json(self) -> str:
         """A text from which :func:`from_json` makes the same kernel: what compiled graphs carry."""
         buffers = [{**asdict(b), "dtype": str(b.dtype).removeprefix("torch.")} for b in self.buffers.values()]
@@ -111,6 +123,15 @@ class Kernel:
             indirect = "".join(f" via {i.operand}:{i.extent}*{i.stride}" for i in op.indirect)
             lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {list(op.sizes)}{folded}{indirect}")
         return "\n".join(lines)
+
+
+def contiguous(size: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides."""
+    strides, step = [], 1
+    for n in reversed(size):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
 
 
 def _short(dtype: torch.dtype) -> str:

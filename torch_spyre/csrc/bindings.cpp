@@ -7,6 +7,7 @@
 
 #include "card/tile_ops.h"
 #include "copy.h"
+#include "eager.h"
 #include "factories.h"
 #include "fallback.h"
 #include "generator.h"
@@ -260,6 +261,31 @@ PYBIND11_MODULE(_C, m) {
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"));
   m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"));
 
+  m.def("layout_key", [](const at::Tensor& tensor) { return py::bytes(layout_key(tensor)); }, py::arg("tensor"));
+  m.def(
+      "argument_signature",
+      [](const std::vector<at::Tensor>& tensors) { return py::bytes(argument_signature(tensors)); },
+      py::arg("tensors"));
+  m.def(
+      "argument_places",
+      [](const std::vector<at::Tensor>& tensors) {
+        py::list places;
+        for (const Place& place : argument_places(tensors))
+          places.append(py::make_tuple(*place.layout, place.offset, place.shared));
+        return places;
+      },
+      py::arg("tensors"));
+  m.def(
+      "functional_overload",
+      [](const std::string& name, const std::string& overload) {
+        const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+        const c10::OperatorName functional = functional_overload(op.schema());
+        return std::pair(functional.name, functional.overload_name);
+      },
+      py::arg("name"), py::arg("overload"));
+  m.def("kernel_counts", &kernel_counts);
+  m.def("forget_kernels", &forget_kernels);
+
   m.def("tile_ops", [] {
     py::list rows;
     for (const spyre::TileOp& op : spyre::tile_ops()) {
@@ -284,6 +310,7 @@ PYBIND11_MODULE(_C, m) {
     }
     TORCH_CHECK(runtime.pinned().stats().allocated_bytes.current == 0,
                 "the runtime cannot be freed while pinned host tensors are alive");
+    forget_kernels();  // their times are the stopped cards'
     spyre::Runtime::stop();
   });
   m.def("runtime_started", &spyre::Runtime::started);

@@ -18,6 +18,7 @@
 #include <set>
 
 #include "device.h"
+#include "eager.h"
 #include "generator.h"
 #include "storage.h"
 
@@ -33,13 +34,14 @@ std::atomic<FallbackMode> mode{[] {
   return value && std::string(value) == "0" ? FallbackMode::count : FallbackMode::warn;
 }()};
 
-void warn(const std::string& op) {
+void warn(const std::string& op, const std::string& reason) {
   pybind11::gil_scoped_acquire gil;
   const auto category = pybind11::module_::import("torch_spyre.ops.fallbacks").attr("FallbackWarning");
   const std::string text =
       op +
       " has no kernel on the card yet and runs on the CPU: its tensors travel to the host and "
-      "back. torch.spyre.fallback('error') makes this an error, torch.spyre.fallback_counts() counts.";
+      "back. torch.spyre.fallback('error') makes this an error, torch.spyre.fallback_counts() counts." +
+      reason;
   if (PyErr_WarnEx(category.ptr(), text.c_str(), 1) != 0) {
     python_error error;
     error.persist();
@@ -80,14 +82,53 @@ class HostSeed {
   at::Tensor before_;
 };
 
+template <typename Body>
+void for_each_tensor(const c10::IValue& value, const Body& body) {
+  if (value.isTensor() && value.toTensor().defined()) body(value.toTensor());
+  if (value.isList())
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, body);
+}
+
+// Arguments that may be tensors on the host: indices, lengths.
+bool may_stay(const c10::OperatorHandle& op, const c10::Argument& argument) {
+  if (op.operator_name().name == "aten::_pack_padded_sequence") return argument.name() == "lengths";
+  const auto* list = argument.type()->castRaw<c10::ListType>();
+  return list && list->getElementType()->kind() == c10::TypeKind::OptionalType;
+}
+
+// The card of the call; raises, as CUDA does, where its tensors are on several devices. Numbers (0-dim CPU tensors)
+// may come along, and so may indices.
+c10::Device find_device(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::optional<c10::Device> found, stranger;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = torch::jit::peek(stack, i, arguments.size());
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      const c10::Device device = tensor.device();
+      if (device.type() == kSpyre && (!found || *found == device)) {
+        found = device;
+      } else if (!device.is_cpu() || is_written(arguments[i]) || (tensor.dim() > 0 && !may_stay(op, arguments[i]))) {
+        stranger = device;
+      }
+    });
+    if (value.isDevice() && value.toDevice().type() == kSpyre && !found)
+      found = c10::Device(kSpyre, resolve(value.toDevice()));
+  }
+  const c10::Device device = found.value_or(c10::Device(kSpyre, current_device()));
+  TORCH_CHECK(!stranger || found, "a spyre generator cannot draw for a tensor on ", *stranger,
+              "; use a generator of that device (when calling ", op.operator_name(), ")");
+  TORCH_CHECK(!stranger, "Expected all tensors to be on the same device, but found at least two devices, ", device,
+              " and ", *stranger, "! (when calling ", op.operator_name(), ")");
+  return device;
+}
+
 // One call of an op, its arguments taken to the host and its results back.
 class HostCall {
  public:
-  HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool fills_self)
-      : op_(op), arguments_(op.schema().arguments()), stack_(stack), fills_self_(fills_self) {}
+  HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, bool fills_self)
+      : op_(op), arguments_(op.schema().arguments()), stack_(stack), device_(device), fills_self_(fills_self) {}
 
   void run() {
-    find_device();
     const c10::DeviceGuard guard(device_);
     // Where no values are computed, shapes are all there is to find out.
     if (card(device_.index()).mode() == spyre::Mode::timing && op_.hasKernelForDispatchKey(c10::DispatchKey::Meta))
@@ -166,42 +207,6 @@ class HostCall {
 
   c10::IValue& argument(size_t i) { return torch::jit::peek(*stack_, i, arguments_.size()); }
 
-  template <typename Body>
-  static void for_each_tensor(const c10::IValue& value, const Body& body) {
-    if (value.isTensor() && value.toTensor().defined()) body(value.toTensor());
-    if (value.isList())
-      for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, body);
-  }
-
-  // The card of the call; raises, as CUDA does, where its tensors are on several devices. Numbers (0-dim CPU tensors)
-  // may come along, and so may indices.
-  void find_device() {
-    std::optional<c10::Device> found, stranger;
-    for (size_t i = 0; i < arguments_.size(); ++i) {
-      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
-        const c10::Device device = tensor.device();
-        if (device.type() == kSpyre && (!found || *found == device)) {
-          found = device;
-        } else if (!device.is_cpu() || is_written(arguments_[i]) || (tensor.dim() > 0 && !may_stay(i))) {
-          stranger = device;
-        }
-      });
-      if (argument(i).isDevice() && argument(i).toDevice().type() == kSpyre && !found)
-        found = c10::Device(kSpyre, resolve(argument(i).toDevice()));
-    }
-    device_ = found.value_or(c10::Device(kSpyre, current_device()));
-    TORCH_CHECK(!stranger || found, "a spyre generator cannot draw for a tensor on ", *stranger,
-                "; use a generator of that device (when calling ", op_.operator_name(), ")");
-    TORCH_CHECK(!stranger, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
-                " and ", *stranger, "! (when calling ", op_.operator_name(), ")");
-  }
-
-  bool may_stay(size_t i) const {
-    if (op_.operator_name().name == "aten::_pack_padded_sequence") return arguments_[i].name() == "lengths";
-    const auto* list = arguments_[i].type()->castRaw<c10::ListType>();
-    return list && list->getElementType()->kind() == c10::TypeKind::OptionalType;
-  }
-
   // A written argument whose old contents the op does not look at.
   bool only_written(size_t i) const {
     return is_written(arguments_[i]) && (arguments_[i].kwarg_only() || (fills_self_ && i == 0));
@@ -242,10 +247,7 @@ class HostCall {
     for_each_tensor(device, [&](const at::Tensor& tensor) { to.push_back(tensor); });
     for_each_tensor(host, [&](const at::Tensor& tensor) { from.push_back(tensor); });
     for (size_t i = 0; i < to.size(); ++i) {
-      SpyreStorageImpl& storage = storage_of(to[i]);
-      const bool whole = to[i].is_contiguous() && to[i].numel() == storage.elements() && storage.resizable();
-      if (whole && to[i].sizes() != from[i].sizes()) resize_storage_bytes(storage, 0);  // nothing to keep
-      at::native::resize_output(to[i], from[i].sizes());  // warns where the caller's output had another size
+      fit_output(to[i], from[i].sizes());
       to[i].copy_(from[i]);
     }
   }
@@ -270,21 +272,26 @@ class HostCall {
   const c10::OperatorHandle& op_;
   const std::vector<c10::Argument>& arguments_;
   torch::jit::Stack* stack_;
+  const c10::Device device_;
   const bool fills_self_;
-  c10::Device device_{kSpyre};
 };
 
 // Ops that fill self without reading it, and factories: the host makes their values, sending them is no detour.
 void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  HostCall(op, stack, /*fills_self=*/true).run();
+  HostCall(op, stack, find_device(op, *stack), /*fills_self=*/true).run();
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::string name = c10::toString(op.operator_name());
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::Device device = find_device(op, *stack);
+  std::string reason;
+  if (run_on_card(op, stack, device, reason)) return;
+  if (!reason.empty()) reason.insert(0, " The card: ");
+  const std::string name = c10::toString(functional_overload(op.schema()));  // the one that users know
   const FallbackMode now = mode;
   TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::error, name,
                               " has no kernel on the card yet, and falling back to the CPU is an error now "
-                              "(torch.spyre.fallback('warn') allows it)");
+                              "(torch.spyre.fallback('warn') allows it).",
+                              reason);
   TORCH_CHECK(!op.hasTag(at::Tag::dynamic_output_shape) || card(-1).mode() != spyre::Mode::timing, name,
               " gives a result whose shape depends on values, and SPYRE_CARD=timing computes none");
   bool first = false;
@@ -294,7 +301,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (first) {
     try {
-      warn(name);
+      warn(name, reason);
     } catch (...) {  // warnings are errors (python -W error): the op did not run, and the next call must not either
       std::lock_guard lock(mutex);
       warned.erase(name);
@@ -306,7 +313,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     ++counts[name];
   }
   if (debugging()) log_line("CPU fallback: " + name);
-  HostCall(op, stack, /*fills_self=*/false).run();
+  HostCall(op, stack, device, /*fills_self=*/false).run();
 }
 
 c10::OperatorHandle find_op(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
@@ -314,7 +321,7 @@ c10::OperatorHandle find_op(const char* name) { return c10::Dispatcher::singleto
 // PyTorch asks out-of-tree devices for a convolution under names that the host has no kernel for.
 void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = find_op("aten::convolution");
-  fallback(op, stack);
+  run(op, stack);
 }
 
 void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
@@ -323,7 +330,7 @@ void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) 
   const auto first = stack->end() - 10;
   const int64_t channels = first->toTensor().size(1);
   stack->insert(first + 3, c10::IValue(c10::List<int64_t>{channels}));
-  fallback(op, stack);
+  run(op, stack);
 }
 
 // Cells of recurrent networks, which PyTorch expects fused from devices other than the host. As their parts, here and
@@ -353,6 +360,13 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::T
 
 }  // namespace
 
+void fit_output(const at::Tensor& output, c10::IntArrayRef size) {
+  SpyreStorageImpl& storage = storage_of(output);
+  const bool whole = output.is_contiguous() && output.numel() == storage.elements() && storage.resizable();
+  if (whole && output.sizes() != size) resize_storage_bytes(storage, 0);  // nothing to keep
+  at::native::resize_output(output, size);
+}
+
 FallbackMode fallback_mode() { return mode; }
 void set_fallback_mode(FallbackMode wanted) { mode = wanted; }
 
@@ -367,7 +381,7 @@ void reset_fallback_counts() {
   warned.clear();
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", lstm_cell);
@@ -379,6 +393,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_gru_cell", gru_cell);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
+  // Composed of parts that are no ops of the card by themselves.
+  for (const char* name : {"index_put_", "native_layer_norm"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name :
        {"arange.start_out", "range.out",    "linspace.out",           "logspace.out",      "eye.out",      "eye.m_out",
         "tril_indices",     "triu_indices", "randperm.generator_out", "normal_",           "uniform_",     "random_",

@@ -1,6 +1,8 @@
 // Ops without a card kernel run on the host: warned once per op, counted, or refused.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,5 +14,8 @@ FallbackMode fallback_mode();
 void set_fallback_mode(FallbackMode mode);
 std::map<std::string, int64_t> fallback_counts();
 void reset_fallback_counts();  // and warn anew
+
+// Resizes an output as PyTorch does: it warns unless the output was empty. What it held is lost.
+void fit_output(const at::Tensor& output, c10::IntArrayRef size);
 
 }  // namespace torch_spyre

@@ -4,6 +4,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "storage.h"
 
 namespace py = pybind11;
@@ -32,14 +35,70 @@ Value field(const py::dict& from, const char* name, const std::string& where, Va
   return from.contains(name) ? field<Value>(from, name, where) : otherwise;
 }
 
+// Refuses what has a key that is not among the known ones: a misspelt field must not be ignored.
+void only(const py::dict& from, std::initializer_list<const char*> known, const std::string& where) {
+  for (const auto& [key, value] : from) {
+    const auto name = py::str(key).cast<std::string>();
+    if (std::find(known.begin(), known.end(), name) == known.end()) refuse(where, "unknown field '" + name + "'");
+  }
+}
+
+// JSON has no inf and no nan: they may be given as text.
+double number(const py::handle& from, const char* name, const std::string& where) {
+  constexpr std::pair<const char*, double> kNamed[] = {{"inf", INFINITY}, {"-inf", -INFINITY}, {"nan", NAN}};
+  if (py::isinstance<py::str>(from))
+    for (const auto& [text, value] : kNamed)
+      if (from.cast<std::string>() == text) return value;
+  try {
+    return from.cast<double>();
+  } catch (const py::cast_error&) {
+    refuse(where, std::string("the field '") + name +
+                      "' has something else than a number: " + py::repr(from).cast<std::string>());
+  }
+}
+
+// As _C.DataFormats, or by name.
+spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
+  if (!from.contains("format") || !py::isinstance<py::str>(from["format"]))
+    return field<spyre::DataFormat>(from, "format", where, spyre::DataFormat::SEN169_FP16);
+  const auto wanted = from["format"].cast<std::string>();
+  for (int i = 0; i <= static_cast<int>(spyre::DataFormat::SEN18F_FP24); ++i)
+    if (wanted == spyre::name(static_cast<spyre::DataFormat>(i))) return static_cast<spyre::DataFormat>(i);
+  refuse(where, "there is no format '" + wanted + "'");
+}
+
+spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
+  if (from.contains("value")) {
+    only(from, {"value", "format"}, where);
+    return {-1, 0, {}, format_field(from, where), -1, number(from["value"], "value", where)};
+  }
+  only(from, {"argument", "offset", "strides", "format", "stick"}, where);
+  return {field<int>(from, "argument", where), field<int64_t>(from, "offset", where, 0),
+          field<spyre::Dims>(from, "strides", where), format_field(from, where), field<int>(from, "stick", where, -1)};
+}
+
+spyre::Indirect parse_indirect(const py::dict& from, const std::string& where) {
+  only(from, {"operand", "extent", "stride", "stick"}, where);
+  return {field<int>(from, "operand", where), field<int64_t>(from, "extent", where),
+          field<int64_t>(from, "stride", where), field<bool>(from, "stick", where, false)};
+}
+
+py::dict entry_of(const py::handle& entry, const std::string& where) {
+  if (!py::isinstance<py::dict>(entry)) refuse(where, "is not a dictionary");
+  return entry.cast<py::dict>();
+}
+
 spyre::Program parse_program(const py::dict& from, const std::string& name,
                              const std::vector<int64_t>& argument_bytes) {
   spyre::Program program{name, argument_bytes, {}};
   const auto steps = field<py::list>(from, "steps", "program '" + name + "'");
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::string where = "program '" + name + "', step " + std::to_string(i);
-    if (!py::isinstance<py::dict>(steps[i])) refuse(where, "is not a dictionary");
-    const auto given = steps[i].cast<py::dict>();
+    const py::dict given = entry_of(steps[i], where);
+    only(given,
+         {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced", "checked",
+          "indirect", "tile"},
+         where);
     spyre::Step step;
     step.op = spyre::op_code(field<std::string>(given, "op", where));
     step.extents = field<spyre::Dims>(given, "extents", where);
@@ -47,17 +106,18 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.constant = field<uint32_t>(given, "constant", where, 0);
     step.source = field<std::string>(given, "source", where, "");
     step.function = field<std::string>(given, "function", where, "");
-    step.constants = field<std::vector<double>>(given, "constants", where, {});
+    for (const py::handle value : field<py::list>(given, "constants", where, py::list()))
+      step.constants.push_back(number(value, "constants", where));
     step.reduced = field<int>(given, "reduced", where, 0);
-    step.transposed = field<bool>(given, "transposed", where, false);
     step.checked = field<bool>(given, "checked", where, false);
-    for (const py::handle entry : field<py::list>(given, "operands", where)) {
-      if (!py::isinstance<py::dict>(entry)) refuse(where, "an operand is not a dictionary");
-      const auto operand = entry.cast<py::dict>();
-      step.operands.push_back({field<int>(operand, "argument", where), field<int64_t>(operand, "offset", where, 0),
-                               field<spyre::Dims>(operand, "strides", where),
-                               field<spyre::DataFormat>(operand, "format", where, spyre::DataFormat::SEN169_FP16)});
+    step.tile = field<spyre::Dims>(given, "tile", where, {});
+    const auto operands = field<py::list>(given, "operands", where);
+    for (size_t o = 0; o < operands.size(); ++o) {
+      const std::string which = where + ", operand " + std::to_string(o);
+      step.operands.push_back(parse_operand(entry_of(operands[o], which), which));
     }
+    for (const py::handle entry : field<py::list>(given, "indirect", where, py::list()))
+      step.indirect.push_back(parse_indirect(entry_of(entry, where + ", indirect"), where + ", indirect"));
     program.steps.push_back(std::move(step));
   }
   return program;

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 
 from .._C import DataFormats
+from .coordinates import IndirectAccess, along_sticks, indirect, symbol
+from .op_spec_rules import InvalidOpSpec, verify
 
-
-class IndirectAccess(sympy.Function):
-    """``IndirectAccess(arg2)``: the value of argument 2 at this point supplies the coordinate."""
+__all__ = [
+    "IndirectAccess",
+    "InvalidOpSpec",
+    "LoopSpec",
+    "OpSpec",
+    "TensorArg",
+    "along_sticks",
+    "indirect",
+    "parse_op_spec",
+    "print_op_spec",
+    "symbol",
+    "to_json",
+    "verify",
+]
 
 
 @dataclass
@@ -36,7 +51,8 @@ class OpSpec:
 
     ``args`` are the inputs in order, then the output. ``op_info``: "constants" {input position: value} for inputs that
     are numbers (they have no TensorArg), "parameters" [numbers of the op itself], "reduced" [names of folded symbols],
-    "bounds" {position in args of an index tensor: extent}, "checked", "source", "formats" {position: DataFormats} of constants.
+    "bounds" {position in args of an index tensor: extent}, "checked", "source", "formats" {position: DataFormats} of
+    constants.
     """
 
     op: str
@@ -44,6 +60,9 @@ class OpSpec:
     iteration_space: dict[sympy.Symbol, tuple[int, int]]  # symbol: (range, cores)
     args: list[TensorArg]
     op_info: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return print_op_spec(self)
 
 
 @dataclass
@@ -53,3 +72,153 @@ class LoopSpec:
     count: int
     body: list[OpSpec | LoopSpec]
     tiled_symbols: list[sympy.Symbol] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return print_op_spec(self)
+
+
+def print_op_spec(spec: OpSpec | LoopSpec) -> str:
+    """A few lines: the op and its space, one line per tensor, one of facts; :func:`parse_op_spec` reads them."""
+    if isinstance(spec, LoopSpec):
+        inner = "\n".join(print_op_spec(each) for each in spec.body)
+        names = ", ".join(str(s) for s in spec.tiled_symbols)
+        return f"loop {spec.count} over {names}\n" + re.sub("^", "  ", inner, flags=re.MULTILINE)
+    space = ", ".join(f"{s}: {r}/{cores}" for s, (r, cores) in spec.iteration_space.items())
+    lines = [f"{'fold ' if spec.is_reduction else ''}{spec.op} over {space}"]
+    for arg in spec.args:
+        placed = [f"arg{arg.arg_index}"] if arg.arg_index >= 0 else []
+        placed += [f"{memory}@{address}" for memory, address in arg.allocation.items()]
+        at = ", ".join(str(c) for c in arg.device_coordinates)
+        size = ", ".join(map(str, arg.device_size))
+        role = "in " if arg.is_input else "out"
+        lines.append(f"  {role} {'+'.join(placed)} {arg.device_dtype.name}[{size}] at [{at}]")
+    if spec.op_info:
+        lines.append(f"  with {json.dumps(_info_fields(spec.op_info))}")
+    return "\n".join(lines)
+
+
+def to_json(spec: OpSpec) -> str:
+    """The same facts as JSON, which :func:`parse_op_spec` reads too."""
+    fields = {
+        "op": spec.op,
+        "is_reduction": spec.is_reduction,
+        "iteration_space": {str(s): list(rc) for s, rc in spec.iteration_space.items()},
+        "args": [
+            {
+                "is_input": arg.is_input,
+                "arg_index": arg.arg_index,
+                "device_dtype": arg.device_dtype.name,
+                "device_size": arg.device_size,
+                "device_coordinates": [str(c) for c in arg.device_coordinates],
+                "allocation": arg.allocation,
+            }
+            for arg in spec.args
+        ],
+        "op_info": _info_fields(spec.op_info),
+    }
+    return json.dumps(fields)
+
+
+def parse_op_spec(text: str) -> OpSpec:
+    """The OpSpec that :func:`print_op_spec` or :func:`to_json` wrote; InvalidOpSpec names what it cannot read."""
+    try:
+        return _from_fields(json.loads(text) if text.lstrip().startswith("{") else _read_lines(text))
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise InvalidOpSpec(f"this is no OpSpec: {type(error).__name__} {error}") from error
+
+
+def _info_fields(info: dict[str, Any]) -> dict[str, Any]:
+    formats = {str(position): fmt.name for position, fmt in info.get("formats", {}).items()}
+    return info | {"formats": formats} if formats else info
+
+
+def _from_fields(fields: dict[str, Any]) -> OpSpec:
+    info = dict(fields["op_info"])
+    for key in ("constants", "bounds", "formats"):  # JSON has no numbers as keys
+        if key in info:
+            info[key] = {int(position): value for position, value in info[key].items()}
+    if "formats" in info:
+        info["formats"] = {position: getattr(DataFormats, name) for position, name in info["formats"].items()}
+    args = [
+        TensorArg(
+            arg["is_input"],
+            arg["arg_index"],
+            getattr(DataFormats, arg["device_dtype"]),
+            arg["device_size"],
+            [_expression(c) for c in arg["device_coordinates"]],
+            arg["allocation"],
+        )
+        for arg in fields["args"]
+    ]
+    space = {symbol(name): (length, cores) for name, (length, cores) in fields["iteration_space"].items()}
+    return OpSpec(fields["op"], fields["is_reduction"], space, args, info)
+
+
+_HEAD = re.compile(r"(?P<fold>fold )?(?P<op>\w+) over (?P<space>.*)")
+_ARG = re.compile(r"  (?P<role>in |out) (?P<place>\S*) (?P<format>\w+)\[(?P<size>[^]]*)\] at \[(?P<at>.*)\]")
+
+
+def _read_lines(text: str) -> dict[str, Any]:
+    first, *lines = text.strip("\n").split("\n")
+    head = _HEAD.fullmatch(first)
+    if not head:
+        raise InvalidOpSpec(f"this is no OpSpec, it begins with: {first}")
+    info, args = {}, []
+    for line in lines:
+        if line.startswith("  with "):
+            info = json.loads(line.removeprefix("  with "))
+        elif arg := _ARG.fullmatch(line):
+            places = [place for place in arg["place"].split("+") if place]
+            index = next((int(place[3:]) for place in places if place.startswith("arg")), -1)
+            allocation = dict(place.split("@") for place in places if "@" in place)
+            args.append(
+                {
+                    "is_input": arg["role"] == "in ",
+                    "arg_index": index,
+                    "device_dtype": arg["format"],
+                    "device_size": [int(size) for size in arg["size"].split(",")],
+                    "device_coordinates": re.split(r",\s*(?![^(]*\))", arg["at"]),
+                    "allocation": {memory: int(address) for memory, address in allocation.items()},
+                }
+            )
+        else:
+            raise InvalidOpSpec(f"{head['op']}: cannot read the line: {line.strip()}")
+    space = dict(re.findall(r"(\w+): (\d+/\d+)", head["space"]))
+    return {
+        "op": head["op"],
+        "is_reduction": bool(head["fold"]),
+        "iteration_space": {name: [int(n) for n in given.split("/")] for name, given in space.items()},
+        "args": args,
+        "op_info": info,
+    }
+
+
+# A coordinate is a sum of terms [factor*]atom. Read by hand: sympy's own parser evaluates what it reads.
+_TERM = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*)?(?:(?P<number>\d+)"
+    r"|floor\((?P<tile>[^/]+)/(?P<sticks>\d+)\)|Mod\((?P<lane>[^,]+),(?P<length>\d+)\)|(?P<plain>\w+(?:\(\w+\))?))"
+)
+
+
+def _expression(text: str) -> sympy.Expr:
+    rest, total = text.replace(" ", ""), sympy.S.Zero
+    while rest:
+        term = _TERM.match(rest)
+        if not term:
+            raise InvalidOpSpec(f"cannot read the coordinate {text!r}")
+        rest = rest[term.end() :]
+        if term["number"]:
+            value = sympy.Integer(int(term["number"]))
+        elif term["tile"]:
+            value = along_sticks(_atom(term["tile"]), int(term["sticks"]))[0]
+        elif term["lane"]:
+            value = along_sticks(_atom(term["lane"]), int(term["length"]))[1]
+        else:
+            value = _atom(term["plain"])
+        total += value * int(term["factor"] or 1) * (-1 if term["sign"] == "-" else 1)
+    return total
+
+
+def _atom(text: str) -> sympy.Expr:
+    name = re.fullmatch(r"IndirectAccess\(arg(\d+)\)", text)
+    return indirect(int(name[1])) if name else symbol(text)

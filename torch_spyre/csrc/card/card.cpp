@@ -93,7 +93,7 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
       physical_(physical),
       mode_(options.mode),
       limits_{options.cores ? options.cores : static_cast<int>(hardware["cores"]),
-              static_cast<int64_t>(hardware["span_bytes"])},
+              static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
       clock_(hardware, limits_.cores),
       memory_(std::make_unique<Memory>(memory_options(index, options, hardware))) {

@@ -11,6 +11,7 @@ Clock::Clock(const Hardware& h, int cores)
       turnaround_(h["dram_turnaround_ns_per_byte"]),
       fixed_us_(h["kernel_fixed_us"]),
       mac_per_ns_(h["pt_mac_per_ns"]),
+      psum_ns_(h["psum_ns_per_element_hop"]),
       host_small_(h["host_gb_per_s_small"]),
       host_large_(h["host_gb_per_s_large"]),
       small_bytes_(h["host_small_bytes"]),
@@ -45,6 +46,14 @@ Picoseconds Clock::matmul(int64_t multiplications, int64_t read, int64_t written
   const double arithmetic_ns = static_cast<double>(multiplications) / (mac_per_ns_ * std::min(cores, all_cores_));
   return std::max<Picoseconds>(std::llround(arithmetic_ns * 1000 + fixed_us_ * 1e6),
                                kernel(read, written, cores, Pattern::stream));
+}
+
+Picoseconds Clock::load(int64_t bytes, int cores) const {
+  return std::llround(bytes / (dram_ * fraction(std::min(cores, all_cores_))) * 1000);
+}
+
+Picoseconds Clock::partial_results(int64_t elements, int hops) const {
+  return std::llround(static_cast<double>(elements) * hops * psum_ns_ * 1000);
 }
 
 }  // namespace spyre

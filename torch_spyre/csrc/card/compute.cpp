@@ -26,10 +26,19 @@ HostType host_type_of(DataFormat format) {
   }
 }
 
+void* element_at(void* elements, Domain domain, int64_t index) {
+  const size_t width = domain == Domain::real ? sizeof(float) : sizeof(int64_t);
+  return static_cast<std::byte*>(elements) + index * static_cast<int64_t>(width);
+}
+
 struct Tile {
   alignas(64) std::byte bytes[kTile * sizeof(int64_t)];
-  void* at(Domain domain, int64_t element) {
-    return bytes + element * static_cast<int64_t>(domain == Domain::real ? sizeof(float) : sizeof(int64_t));
+  void* at(Domain domain, int64_t element) { return element_at(bytes, domain, element); }
+  void fill(Domain domain, int64_t count, double value) {
+    if (domain == Domain::real)
+      std::fill_n(reinterpret_cast<float*>(bytes), count, static_cast<float>(value));
+    else
+      std::fill_n(reinterpret_cast<int64_t*>(bytes), count, static_cast<int64_t>(value));
   }
 };
 
@@ -96,6 +105,14 @@ struct Access {
     }
   }
 
+  bool encode_rows(void* from, int64_t at, int64_t rows, int64_t row_stride, int64_t count, int64_t stride) const {
+    if (row_stride == count * stride) return encode(from, at, rows * count, stride);
+    bool fits = true;
+    for (int64_t row = 0; row < rows; ++row)
+      fits &= encode(element_at(from, domain, row * count), at + row * row_stride, count, stride);
+    return fits;
+  }
+
   void decode_reals(float* to, const std::byte* from, int64_t count, int64_t stride) const {
     if (stride == 1) {
       decode_real(to, from, count);
@@ -109,6 +126,13 @@ struct Access {
                      : gather<uint32_t>(packed, from, count, stride);
       decode_real(to, packed, count);
     }
+  }
+
+  // `rows` rows of `count` elements, together a tile at most, one after the other in `to`.
+  void decode_rows(void* to, int64_t at, int64_t rows, int64_t row_stride, int64_t count, int64_t stride) const {
+    if (row_stride == count * stride) return decode(to, at, rows * count, stride);
+    for (int64_t row = 0; row < rows; ++row)
+      decode(element_at(to, domain, row * count), at + row * row_stride, count, stride);
   }
 
   // False when an integer does not fit.
@@ -150,10 +174,6 @@ std::vector<Access> accesses(const Step& step, const std::vector<std::byte*>& ba
   return all;
 }
 
-bool empty(const std::vector<Loop>& loops) {
-  return std::any_of(loops.begin(), loops.end(), [](const Loop& loop) { return loop.count == 0; });
-}
-
 // Drops loops of one, orders by the written side's stride, and joins neighbours where every side allows.
 void simplify(std::vector<Loop>& loops, size_t sides) {
   std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
@@ -174,6 +194,11 @@ void simplify(std::vector<Loop>& loops, size_t sides) {
 
 struct Place {
   int64_t at[kSides];
+  Place operator+(const int64_t (&offset)[kSides]) const {
+    Place moved = *this;
+    for (size_t side = 0; side < kSides; ++side) moved.at[side] += offset[side];
+    return moved;
+  }
   Place step(const Loop& loop, int64_t times) const {
     Place moved = *this;
     for (size_t side = 0; side < kSides; ++side) moved.at[side] += times * loop.stride[side];
@@ -193,11 +218,26 @@ Place start_of(const Nest& nest) {
   return place;
 }
 
+constexpr Loop kOnce{1, {}};
+
 Loop take_last(std::vector<Loop>& loops) {
-  if (loops.empty()) return {1, {}};
+  if (loops.empty()) return kOnce;
   const Loop last = loops.back();
   loops.pop_back();
   return last;
+}
+
+// The loop that moves least on a side that moves at all.
+Loop take_closest(std::vector<Loop>& loops, size_t side) {
+  const auto far = [side](const Loop& loop) {
+    return loop.stride[side] ? std::abs(loop.stride[side]) : std::numeric_limits<int64_t>::max();
+  };
+  const auto found =
+      std::min_element(loops.begin(), loops.end(), [&](const Loop& a, const Loop& b) { return far(a) < far(b); });
+  if (found == loops.end()) return kOnce;
+  const Loop closest = *found;
+  loops.erase(found);
+  return closest;
 }
 
 [[noreturn]] void does_not_fit(const Step& step) {
@@ -227,112 +267,173 @@ const TileOp* tile_op_of(const Step& step) {
 void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& bases) {
   const TileOp& op = *tile_op_of(step);
   const std::vector<Access> operands = accesses(step, bases);
-  Nest nest = core_nest(step, core);
-  std::vector<Loop>& loops = nest.loops;
-  if (empty(loops)) return;
-  simplify(loops, operands.size());
-  const Loop run = take_last(loops);   // along the written sticks
-  const Loop rows = take_last(loops);  // several runs share a tile
-  const int64_t length = std::min(run.count, kTile), batch = std::max<int64_t>(1, kTile / length);
-
   thread_local Tile tiles[kSides];
   const void* inputs[kSides];
-  for (size_t i = 1; i < operands.size(); ++i) inputs[i - 1] = tiles[i].bytes;
+  for (size_t i = 1; i < operands.size(); ++i) {
+    inputs[i - 1] = tiles[i].bytes;
+    if (!bases[i]) tiles[i].fill(operands[i].domain, kTile, step.operands[i].value);
+  }
   bool fits = true;
-  const auto tile = [&](const Place& place, int64_t row_count, int64_t count) {
-    for (size_t i = 1; i < operands.size(); ++i)
-      for (int64_t row = 0; row < row_count; ++row)
-        operands[i].decode(tiles[i].at(operands[i].domain, row * count), place.at[i] + row * rows.stride[i], count,
-                           run.stride[i]);
-    op.run(tiles[0].bytes, inputs, row_count * count, step.constants.data());
-    for (int64_t row = 0; row < row_count; ++row)
-      fits &= operands[0].encode(tiles[0].at(op.out, row * count), place.at[0] + row * rows.stride[0], count,
-                                 run.stride[0]);
-  };
-  walk(loops, 0, start_of(nest), [&](const Place& place) {
-    for (int64_t row = 0; row < rows.count; row += batch)
-      for (int64_t at = 0; at < run.count; at += length)
-        tile(place.step(rows, row).step(run, at), std::min(batch, rows.count - row), std::min(length, run.count - at));
-  });
-  if (!fits && step.checked) does_not_fit(step);
-}
-
-void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
-  const TileOp& op = *tile_op_of(step);
-  const std::vector<Access> operands = accesses(step, bases);
-  const Access &written = operands[0], &read = operands[1];
-  const Nest nest = core_nest(step, core);
-  if (empty(nest.loops)) return;
-  std::vector<Loop> kept(nest.loops.begin(), nest.loops.end() - step.reduced);
-  std::vector<Loop> folded(nest.loops.end() - step.reduced, nest.loops.end());
-  simplify(kept, 2);
-  std::erase_if(folded, [](const Loop& loop) { return loop.count == 1; });
-  const bool real = op.in == Domain::real;
-  thread_local Tile running, fresh;
-  const void* both[] = {running.bytes, fresh.bytes};
-  const auto begin = [&](int64_t count) {
-    if (real)
-      std::fill_n(reinterpret_cast<float*>(running.bytes), count, static_cast<float>(step.constants[0]));
-    else
-      std::fill_n(reinterpret_cast<int64_t*>(running.bytes), count, static_cast<int64_t>(step.constants[0]));
-  };
-  const auto add = [&](int64_t at, int64_t count, int64_t stride) {
-    read.decode(fresh.bytes, at, count, stride);
-    op.run(running.bytes, both, count, nullptr);
-  };
-  bool fits = true;
-
-  // Where the sticks are kept, each lane folds by itself; where they are folded, 64 lanes do and are folded at the end.
-  const bool lanes_kept = !kept.empty() && kept.back().stride[1] == 1;
-  if (lanes_kept || folded.empty()) {
-    const Loop lanes = take_last(kept);
-    walk(kept, 0, start_of(nest), [&](const Place& row) {
-      for (int64_t at = 0; at < lanes.count; at += kTile) {
-        const int64_t count = std::min(kTile, lanes.count - at);
-        begin(count);
-        walk(folded, 0, row.step(lanes, at), [&](const Place& place) { add(place.at[1], count, lanes.stride[1]); });
-        fits &= written.encode(running.bytes, row.step(lanes, at).at[0], count, lanes.stride[0]);
-      }
-    });
-  } else {
-    std::stable_sort(folded.begin(), folded.end(),
-                     [](const Loop& a, const Loop& b) { return a.stride[1] > b.stride[1]; });
-    const Loop lanes = take_last(folded);
-    walk(kept, 0, start_of(nest), [&](const Place& point) {
-      begin(kLanes);
-      walk(folded, 0, point, [&](const Place& place) {
-        for (int64_t at = 0; at < lanes.count; at += kLanes)
-          add(place.step(lanes, at).at[1], std::min(kLanes, lanes.count - at), lanes.stride[1]);
-      });
-      if (real) {
-        const float result = fold(op, reinterpret_cast<const float*>(running.bytes), kLanes);
-        fits &= written.encode(&result, point.at[0], 1, 1);
-      } else {
-        for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-          const void* halves[] = {running.at(Domain::integer, 0), running.at(Domain::integer, width)};
-          op.run(running.bytes, halves, width, nullptr);
-        }
-        fits &= written.encode(running.bytes, point.at[0], 1, 1);
-      }
+  for (Nest& nest : core_pieces(step, core)) {
+    std::vector<Loop>& loops = nest.loops;
+    simplify(loops, operands.size());
+    const Loop run = take_last(loops);   // along the written sticks
+    const Loop rows = take_last(loops);  // several runs share a tile
+    const int64_t length = std::min(run.count, kTile), batch = std::max<int64_t>(1, kTile / length);
+    const auto tile = [&](const Place& place, int64_t row_count, int64_t count) {
+      for (size_t i = 1; i < operands.size(); ++i)
+        if (bases[i])
+          operands[i].decode_rows(tiles[i].bytes, place.at[i], row_count, rows.stride[i], count, run.stride[i]);
+      op.run(tiles[0].bytes, inputs, row_count * count, step.constants.data());
+      fits &= operands[0].encode_rows(tiles[0].bytes, place.at[0], row_count, rows.stride[0], count, run.stride[0]);
+    };
+    walk(loops, 0, start_of(nest), [&](const Place& place) {
+      for (int64_t row = 0; row < rows.count; row += batch)
+        for (int64_t at = 0; at < run.count; at += length)
+          tile(place.step(rows, row).step(run, at), std::min(batch, rows.count - row),
+               std::min(length, run.count - at));
     });
   }
   if (!fits && step.checked) does_not_fit(step);
 }
 
+namespace {
+
+// The order in which an element's result comes about follows from the step alone, never from a core's part of it.
+struct Reduction {
+  const Step& step;
+  const Access &written, &read;
+  const std::vector<Nest>& folded;
+  const TileOp& op = *tile_op_of(step);
+  const bool real = op.in == Domain::real;
+  Tile running{}, fresh{}, factor{};
+  bool fits = true;
+
+  void add(int64_t at, const void* values, int64_t count) {
+    void* sums = running.at(op.in, at);
+    const void* both[] = {sums, values};
+    op.run(sums, both, count, nullptr);
+  }
+
+  void finish(const Place& place, int64_t count, int64_t stride) {
+    if (step.constants.size() > 1) {
+      factor.fill(Domain::real, count, step.constants[1]);
+      const void* both[] = {running.bytes, factor.bytes};
+      find_tile_op("mul", Domain::real)->run(running.bytes, both, count, nullptr);
+    }
+    fits &= written.encode(running.bytes, place.at[0], count, stride);
+  }
+
+  // Each lane folds by itself, one element after the other.
+  void lane_by_lane(const Nest& kept) {
+    std::vector<Loop> loops = kept.loops;
+    const Loop lanes = take_closest(loops, 1);
+    walk(loops, 0, start_of(kept), [&](const Place& row) {
+      for (int64_t at = 0; at < lanes.count; at += kTile) {
+        const int64_t count = std::min(kTile, lanes.count - at), batch = kTile / count;
+        running.fill(op.in, count, step.constants[0]);
+        for (const Nest& nest : folded) {
+          std::vector<Loop> outer = nest.loops;
+          const Loop inner = take_last(outer);
+          walk(outer, 0, row.step(lanes, at) + nest.offset, [&](const Place& place) {
+            for (int64_t i = 0; i < inner.count; i += batch) {
+              const int64_t several = std::min(batch, inner.count - i);
+              read.decode_rows(fresh.bytes, place.step(inner, i).at[1], several, inner.stride[1], count,
+                               lanes.stride[1]);
+              for (int64_t j = 0; j < several; ++j) add(0, fresh.at(op.in, j * count), count);
+            }
+          });
+        }
+        finish(row.step(lanes, at), count, lanes.stride[0]);
+      }
+    });
+  }
+
+  // `width` running results over all that is folded, which are folded at the end; several rows share a tile.
+  void across_lanes(const Nest& kept, int64_t width) {
+    std::vector<Loop> loops = kept.loops;
+    const Loop rows = take_closest(loops, 1);
+    walk(loops, 0, start_of(kept), [&](const Place& outer) {
+      for (int64_t row = 0; row < rows.count; row += kTile / width) {
+        const int64_t several = std::min(kTile / width, rows.count - row);
+        running.fill(op.in, several * width, step.constants[0]);
+        for (const Nest& nest : folded)
+          add_nest(nest, outer.step(rows, row) + nest.offset, several, rows.stride[1], width);
+        for (int64_t i = 0; i < several; ++i) fold_lanes(i, width);
+        finish(outer.step(rows, row), several, rows.stride[0]);
+      }
+    });
+  }
+
+  void add_nest(const Nest& nest, const Place& start, int64_t rows, int64_t row_stride, int64_t width) {
+    std::vector<Loop> loops = nest.loops;
+    std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
+    std::stable_sort(loops.begin(), loops.end(),
+                     [](const Loop& a, const Loop& b) { return a.stride[1] > b.stride[1]; });
+    const Loop lanes = take_last(loops);
+    walk(loops, 0, start, [&](const Place& place) {
+      for (int64_t at = 0; at < lanes.count; at += width) {
+        const int64_t count = std::min(width, lanes.count - at);
+        read.decode_rows(fresh.bytes, place.step(lanes, at).at[1], rows, row_stride, count, lanes.stride[1]);
+        if (count == width)
+          add(0, fresh.bytes, rows * width);
+        else
+          for (int64_t row = 0; row < rows; ++row) add(row * width, fresh.at(op.in, row * count), count);
+      }
+    });
+  }
+
+  // The running results of a row become element `row`.
+  void fold_lanes(int64_t row, int64_t width) {
+    void* lanes = running.at(op.in, row * width);
+    for (int64_t half = width / 2; half > 0; half /= 2) {
+      const void* halves[] = {lanes, element_at(lanes, op.in, half)};
+      op.run(lanes, halves, half, nullptr);
+    }
+    std::memmove(running.at(op.in, row), lanes, real ? sizeof(float) : sizeof(int64_t));
+  }
+};
+
+}  // namespace
+
+void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
+  const size_t rank = step.extents.size(), kept_rank = rank - static_cast<size_t>(step.reduced);
+  const std::vector<Access> operands = accesses(step, bases);
+  const std::vector<Nest> folded = core_pieces(step, core, kept_rank, rank);
+  const Operand& read = step.operands[1];
+  const auto is_lane = [&](size_t i) {
+    return step.extents[i] > 1 && (read.stick == static_cast<int>(i) || read.strides[i] == operands[1].element);
+  };
+  bool lanes_kept =
+      std::all_of(step.extents.end() - step.reduced, step.extents.end(), [](int64_t e) { return e == 1; });
+  for (size_t i = 0; i < kept_rank; ++i) lanes_kept |= is_lane(i);
+  const bool sticks_folded = read.stick >= static_cast<int>(kept_rank);
+  const int64_t width = sticks_folded ? std::min(kLanes, elements_per_stick(read.format)) : kLanes;
+
+  if (folded.empty()) return;
+  Reduction reduction{step, operands[0], operands[1], folded};
+  for (Nest& kept : core_pieces(step, core, 0, kept_rank)) {
+    simplify(kept.loops, 2);
+    lanes_kept ? reduction.lane_by_lane(kept) : reduction.across_lanes(kept, width);
+  }
+  if (!reduction.fits && step.checked) does_not_fit(step);
+}
+
 void run_matmul(const Step& step, int core, const std::vector<std::byte*>& bases) {
   Nest nest = core_nest(step, core);
-  if (empty(nest.loops)) return;
+  if (std::any_of(nest.loops.begin(), nest.loops.end(), [](const Loop& loop) { return loop.count == 0; })) return;
   const size_t rank = nest.loops.size();
   const Loop m = nest.loops[rank - 3], n = nest.loops[rank - 2], k = nest.loops[rank - 1];
   nest.loops.resize(rank - 3);
-  const MatmulShape shape{m.count, n.count, k.count, step.transposed, false};
+  const bool transposed = step.operands[2].stick == static_cast<int>(rank) - 1;
+  const MatmulShape shape{m.count, n.count, k.count, transposed, false};
   const auto matrix = [&](size_t i, const Place& place, const Loop& rows, const Loop& sticks) {
     const DataFormat format = step.operands[i].format;
     return StickMatrix{bases[i] + place.at[i] * element_bytes(format), format, rows.stride[i], sticks.stride[i]};
   };
   walk(nest.loops, 0, start_of(nest), [&](const Place& place) {
-    matmul(matrix(0, place, m, n), matrix(1, place, m, k),
-           step.transposed ? matrix(2, place, n, k) : matrix(2, place, k, n), shape);
+    matmul(matrix(0, place, m, n), matrix(1, place, m, k), transposed ? matrix(2, place, n, k) : matrix(2, place, k, n),
+           shape);
   });
 }
 

@@ -25,6 +25,10 @@ struct InvalidLayout : Error {
 struct ValueRange : Error {
   using Error::Error;
 };
+// An index that leads outside of its dimension, found while a program ran.
+struct IndexRange : Error {
+  using Error::Error;
+};
 // Strict mode: what the silicon would do silently (uninitialised read, out of bounds, race between cores).
 struct UndefinedBehavior : Error {
   using Error::Error;

@@ -1,9 +1,11 @@
 // Preparing and launching card programs and the plans made of them.
 #include <algorithm>
+#include <cfenv>
 #include <cstring>
 
 #include "card.h"
 #include "compute.h"
+#include "index_ops.h"
 #include "strict.h"
 
 namespace spyre {
@@ -21,6 +23,19 @@ Convert copy_of(int64_t bytes) {
   constexpr HostType kSameBytes[] = {HostType::I8, HostType::I16, HostType::I32};
   return host_to_device(kSameBytes[bytes / 2]);
 }
+
+// The card knows no flush-to-zero and rounds to nearest, whatever the process has set for its threads.
+class CardArithmetic {
+ public:
+  CardArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~CardArithmetic() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_;
+};
 
 }  // namespace
 
@@ -91,18 +106,22 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
     const Step& step = program.steps[i];
     if (shadow_) check_step(program, i, arguments);
     std::vector<std::byte*> bases;
-    for (const Operand& operand : step.operands) bases.push_back(address(arguments[operand.argument]));
+    for (const Operand& operand : step.operands)
+      bases.push_back(operand.argument < 0 ? nullptr : address(arguments[operand.argument]));
     const auto side = [&](size_t operand) {
       return Side{bases[operand], element_bytes(step.operands[operand].format)};
     };
     engine_.parallel_for(step.cores(), [&](int64_t index) {
+      const CardArithmetic arithmetic;
       const int core = static_cast<int>(index);
       switch (step.op) {
         case OpCode::fill:
-          return fill_nest(engine_, core_nest(step, core), side(0), &step.constant);
+          for (const Nest& nest : core_pieces(step, core)) fill_nest(engine_, nest, side(0), &step.constant);
+          return;
         case OpCode::copy:
         case OpCode::restickify:
-          copy_nest(engine_, core_nest(step, core), side(0), side(1), copy_of(side(0).element_bytes));
+          for (const Nest& nest : core_pieces(step, core))
+            copy_nest(engine_, nest, side(0), side(1), copy_of(side(0).element_bytes));
           return;
         case OpCode::elementwise:
           return run_elementwise(step, core, bases);
@@ -110,6 +129,8 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
           return run_reduce(step, core, bases);
         case OpCode::matmul:
           return run_matmul(step, core, bases);
+        default:
+          return run_indexed(step, core, bases);
       }
     });
   }
@@ -139,6 +160,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   for (int core = 0; core < step.cores(); ++core)
     for (size_t operand = 1; operand < step.operands.size(); ++operand) {
       const int argument = step.operands[operand].argument;
+      if (argument < 0) continue;
       const Block& source = *arguments[argument].block;
       for (const Nest& nest : touched(step, core, operand))
         if (!shadow_->written(source, nest, 0, element_bytes(step.operands[operand].format)))

@@ -1,8 +1,10 @@
 #include "program.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compute.h"
+#include "index_ops.h"
 
 namespace spyre {
 
@@ -11,7 +13,7 @@ namespace {
 struct OpRow {
   OpCode op;
   const char* name;
-  size_t operands;  // 0: as many as the tile operation takes
+  size_t operands;  // 0: depends on the function or on the indices
 };
 constexpr OpRow kOps[] = {
     {OpCode::copy, "copy", 2},
@@ -20,6 +22,12 @@ constexpr OpRow kOps[] = {
     {OpCode::elementwise, "elementwise", 0},
     {OpCode::reduce, "reduce", 2},
     {OpCode::matmul, "matmul", 3},
+    {OpCode::iota, "iota", 0},
+    {OpCode::gather, "gather", 0},
+    {OpCode::scatter, "scatter", 0},
+    {OpCode::scan, "scan", 0},
+    {OpCode::argreduce, "argreduce", 0},
+    {OpCode::topk, "topk", 0},
 };
 
 // More bytes than any card has. Sums of a few such numbers do not overflow.
@@ -27,39 +35,6 @@ constexpr int64_t kAddresses = int64_t{1} << 40;
 
 const OpRow& row(OpCode op) {
   return *std::find_if(std::begin(kOps), std::end(kOps), [op](const OpRow& row) { return row.op == op; });
-}
-
-// The dimension of a matmul that lies along an operand's sticks: its stride is the distance of two sticks. -1: none.
-int64_t stick_dimension(const Step& step, size_t operand) {
-  if (step.op != OpCode::matmul) return -1;
-  const auto rank = static_cast<int64_t>(step.extents.size());
-  const bool on_k = operand == 1 || (operand == 2 && step.transposed);
-  return on_k ? rank - 1 : rank - 2;
-}
-
-int64_t sticks(int64_t elements, DataFormat format) {
-  const int64_t stick = elements_per_stick(format);
-  return (elements + stick - 1) / stick;
-}
-
-// First and one-past-last byte that an operand touches over so many points of each dimension.
-std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& points) {
-  const Operand& operand = step.operands[index];
-  const int64_t along = stick_dimension(step, index);
-  int64_t low = operand.offset, high = operand.offset;
-  for (size_t i = 0; i < points.size(); ++i) {
-    const int64_t steps = static_cast<int64_t>(i) == along ? sticks(points[i], operand.format) : points[i];
-    const int64_t way = (steps - 1) * operand.strides[i];
-    (way < 0 ? low : high) += way;
-  }
-  return {low, high + (along < 0 ? element_bytes(operand.format) : kStickBytes)};
-}
-
-// The points of each dimension that a core takes, all but the last.
-Dims steady(const Step& step) {
-  Dims points(step.extents.size());
-  for (size_t i = 0; i < points.size(); ++i) points[i] = (step.extents[i] + step.slices[i] - 1) / step.slices[i];
-  return points;
 }
 
 std::string text(int64_t number) { return std::to_string(number); }
@@ -82,21 +57,49 @@ struct StepCheck {
       if (element_bytes(step.operands[i].format) == 0)
         refuse("operand " + text(i), std::string("the card does not store format ") + name(step.operands[i].format));
     operation();
-    for (size_t i = 0; i < step.operands.size(); ++i) operand(i, "operand " + text(i));
+    indices();
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      step.operands[i].argument == -1 ? constant(i, "operand " + text(i)) : operand(i, "operand " + text(i));
+    division();
+    if (!step.tile.empty()) tile();
+    if (!is_indexed(step.op)) return;
+    if (const auto wrong = check_indexed(step)) refuse(wrong->first, wrong->second);
+  }
+
+  // Cores never share a written stick, and one folded dimension at most is shared.
+  void division() const {
     const Operand& written = step.operands[0];
-    const Dims points = steady(step);
-    const int64_t along = stick_dimension(step, 0);
-    for (size_t i = 0; i < rank; ++i) {
+    const Dims points = points_per_core(step);
+    const size_t kept = rank - folded_dimensions(step);
+    for (size_t i = 0; i < kept; ++i) {
       if (step.slices[i] == 1) continue;
-      const bool whole = static_cast<int64_t>(i) == along ? points[i] % elements_per_stick(written.format) == 0
-                                                          : points[i] * written.strides[i] % kStickBytes == 0;
+      const bool whole = written.stick == static_cast<int>(i) || points[i] * written.strides[i] % kStickBytes == 0;
       if (!whole || written.strides[i] == 0)
         refuse("slices", "dimension " + text(i) + " would make two cores write into one stick");
-      for (size_t o = 1; o < step.operands.size(); ++o)
-        if (stick_dimension(step, o) == static_cast<int64_t>(i) &&
-            points[i] % elements_per_stick(step.operands[o].format))
-          refuse("slices", "dimension " + text(i) + " is not divided at whole sticks of operand " + text(o));
     }
+    const auto divided = std::count_if(step.slices.begin() + static_cast<ptrdiff_t>(kept), step.slices.end(),
+                                       [](int64_t slices) { return slices > 1; });
+    if (divided > 1) refuse("slices", "several folded dimensions are divided, the cores can share one");
+  }
+
+  void tile() const {
+    if (step.tile.size() != rank)
+      refuse("tile", "needs one entry per extent, has " + text(step.tile.size()) + " for " + text(rank));
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t points = step.tile[i];
+      if (points < 1 || points > step.extents[i])
+        refuse("tile", text(points) + " points of an extent of " + text(step.extents[i]));
+      for (size_t o = 0; o < step.operands.size(); ++o)
+        if (step.operands[o].stick == static_cast<int>(i) && points < step.extents[i] &&
+            points % elements_per_stick(step.operands[o].format))
+          refuse("tile",
+                 text(points) + " points of dimension " + text(i) + " are not whole sticks of operand " + text(o));
+    }
+    int64_t bytes = 0;
+    for (size_t i = 0; i < step.operands.size(); ++i) bytes += 2 * bytes_behind(step, i, step.tile);
+    if (bytes > limits.lx_bytes)
+      refuse("tile", "two tiles of every operand take " + text(bytes) + " bytes, the scratchpad of a core has " +
+                         text(limits.lx_bytes) + "; make the tile smaller");
   }
 
   void count_operands(size_t wanted) const {
@@ -106,6 +109,7 @@ struct StepCheck {
 
   void operation() const {
     if (row(step.op).operands) count_operands(row(step.op).operands);
+    if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs one to write to");
     switch (step.op) {
       case OpCode::copy:
       case OpCode::restickify:
@@ -121,6 +125,8 @@ struct StepCheck {
         return reduction();
       case OpCode::matmul:
         return matrix_product();
+      default:  // check_indexed() does these
+        return;
     }
   }
 
@@ -151,27 +157,32 @@ struct StepCheck {
       refuse("function", step.function + " does not fold two values into one");
     if (domain_of(step.operands[0].format) != op.out)
       refuse("operand 0", step.function + " does not give " + name(step.operands[0].format));
-    if (step.constants.size() != 1) refuse("constants", "needs the value to start from");
-    if (step.reduced < 1 || step.reduced > static_cast<int>(rank))
-      refuse("reduced", text(step.reduced) + " of " + text(rank) + " dimensions");
-    for (size_t i = rank - step.reduced; i < rank; ++i) {
-      if (step.slices[i] != 1) refuse("slices", "dimension " + text(i) + " is folded and cannot be divided");
-      if (i < step.operands[0].strides.size() && step.operands[0].strides[i] != 0)
-        refuse("operand 0", "moves along dimension " + text(i) + ", which is folded");
-    }
+    if (step.constants.empty() || step.constants.size() > 2)
+      refuse("constants", "needs the value to start from, and takes a factor for the result");
+    if (step.constants.size() == 2 && op.in != Domain::real) refuse("constants", "only a real result takes a factor");
+    for (size_t i = rank - step.reduced; i < rank; ++i)
+      if (moves(0, i)) refuse("operand 0", "moves along dimension " + text(i) + ", which is folded");
+  }
+
+  bool moves(size_t index, size_t dimension) const {
+    const Operand& operand = step.operands[index];
+    return operand.stick == static_cast<int>(dimension) ||
+           (dimension < operand.strides.size() && operand.strides[dimension] != 0);
   }
 
   void matrix_product() const {
     if (rank < 3) refuse("extents", "needs m, n and k");
-    if (step.slices[rank - 1] != 1) refuse("slices", "k is folded and cannot be divided");
     for (const Operand& operand : step.operands)
       if (operand.format != DataFormat::SEN169_FP16 && operand.format != DataFormat::IEEE_FP32)
         refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, not on ") + name(operand.format));
-    const Operand &c = step.operands[0], &a = step.operands[1];
-    if (c.strides.size() == rank && c.strides[rank - 1] != 0) refuse("operand 0", "moves along k, which is folded");
-    if (a.strides.size() == rank && a.strides[rank - 2] != 0) refuse("operand 1", "moves along n");
-    if (step.operands[2].strides.size() == rank && step.operands[2].strides[rank - 3] != 0)
-      refuse("operand 2", "moves along m");
+    if (moves(0, rank - 1)) refuse("operand 0", "moves along k, which is folded");
+    if (moves(1, rank - 2)) refuse("operand 1", "moves along n");
+    if (moves(2, rank - 3)) refuse("operand 2", "moves along m");
+    const auto n = static_cast<int>(rank) - 2, k = n + 1;
+    if (step.operands[0].stick != n) refuse("operand 0", "C lies in sticks along n, dimension " + text(n));
+    if (step.operands[1].stick != k) refuse("operand 1", "A lies in sticks along k, dimension " + text(k));
+    if (step.operands[2].stick != n && step.operands[2].stick != k)
+      refuse("operand 2", "B lies in sticks along n or k, dimension " + text(n) + " or " + text(k));
   }
 
   void iteration_space() const {
@@ -182,6 +193,9 @@ struct StepCheck {
     }
     if (step.slices.size() != rank)
       refuse("slices", "needs one entry per extent, has " + text(step.slices.size()) + " for " + text(rank));
+    const bool counted = step.op == OpCode::reduce || step.op == OpCode::argreduce;
+    if (counted ? step.reduced < 1 || step.reduced > static_cast<int>(rank) : folded_dimensions(step) > rank)
+      refuse("reduced", text(step.reduced) + " of " + text(rank) + " dimensions");
     int64_t cores = 1;
     for (size_t i = 0; i < rank; ++i) {
       if (step.slices[i] < 1 || step.slices[i] > step.extents[i])
@@ -191,6 +205,29 @@ struct StepCheck {
     }
   }
 
+  void indices() const {
+    if (indexed_operand(step) < 0 && !step.indirect.empty())
+      refuse("indirect", std::string(name(step.op)) + " follows no indices");
+    for (const Indirect& indirect : step.indirect) {
+      if (indirect.operand < 2 || indirect.operand >= static_cast<int>(step.operands.size()))
+        refuse("indirect", "operand " + text(indirect.operand) + " of " + text(step.operands.size()) + " is no index");
+      if (indirect.extent < 1) refuse("indirect", "an extent of " + text(indirect.extent));
+      const __int128 way = __int128{indirect.extent - 1} * indirect.stride;
+      if (way > kAddresses || way < -kAddresses)
+        refuse("indirect", "extent and stride beyond the card's address space");
+    }
+  }
+
+  void constant(size_t index, const std::string& field) const {
+    const Operand& operand = step.operands[index];
+    if (index == 0) refuse(field, "a constant cannot be written");
+    if (step.op != OpCode::elementwise && !is_indexed(step.op))
+      refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
+    if (operand.stick != -1) refuse(field, "a constant lies in no sticks");
+    if (domain_of(operand.format) == Domain::integer && operand.value != static_cast<double>(std::lrint(operand.value)))
+      refuse(field, std::to_string(operand.value) + " is no integer");
+  }
+
   void operand(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     const int64_t bytes = element_bytes(operand.format);
@@ -198,24 +235,40 @@ struct StepCheck {
       refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
     if (operand.strides.size() != rank)
       refuse(field, "needs one stride per extent, has " + text(operand.strides.size()) + " for " + text(rank));
-    if (operand.offset % bytes) refuse(field, "offset is not a multiple of the element's " + text(bytes) + " bytes");
     if (operand.offset < 0 || operand.offset > kAddresses)
       refuse(field, "offset " + text(operand.offset) + " is no address");
+    if (operand.offset % bytes) refuse(field, "offset is not a multiple of the element's " + text(bytes) + " bytes");
     for (size_t i = 0; i < rank; ++i) {
       const __int128 way = __int128{step.extents[i] - 1} * operand.strides[i];
       if (operand.strides[i] % bytes)
         refuse(field, "a stride is not a multiple of the element's " + text(bytes) + " bytes");
       if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
     }
+    sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
     const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
     if (low < 0 || high > size)
       refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of argument " + text(operand.argument) +
                         ", which has " + text(size));
-    const auto [from, to] = reach(step, index, steady(step));
+    const auto [from, to] = reach(step, index, points_per_core(step));
     if (to - from > limits.span_bytes)
       refuse(field, "one core spans " + text(to - from) + " bytes, the limit is " + text(limits.span_bytes) +
                         "; divide the work over more cores");
+  }
+
+  // What lies in sticks begins at one and moves by whole ones.
+  void sticks(const Operand& operand, bool indexed, const std::string& field) const {
+    if (operand.stick < -1 || operand.stick >= static_cast<int>(rank))
+      refuse(field, "stick " + text(operand.stick) + " of " + text(rank) + " dimensions");
+    const auto along = [](const Indirect& indirect) { return indirect.stick; };
+    if (operand.stick == -1 && !(indexed && std::any_of(step.indirect.begin(), step.indirect.end(), along))) return;
+    if (operand.offset % kStickBytes)
+      refuse(field, "lies in sticks, offset " + text(operand.offset) + " is not a multiple of their 128 bytes");
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t first = operand.stick == static_cast<int>(i) ? elements_per_stick(operand.format) : 1;
+      if (step.extents[i] > first && operand.strides[i] % kStickBytes)
+        refuse(field, "lies in sticks, stride " + text(operand.strides[i]) + " is not a multiple of their 128 bytes");
+    }
   }
 };
 
@@ -300,61 +353,19 @@ void validate(const JobPlan& plan, const Limits& limits) {
   for (size_t i = 0; i < plan.steps.size(); ++i) PlanCheck{plan, i, limits, bytes}.all();
 }
 
-Nest core_nest(const Step& step, int core) {
-  Nest nest;
-  nest.loops.resize(step.extents.size());
-  Dims begin(step.extents.size());
-  const Dims points = steady(step);
-  for (size_t i = step.extents.size(); i-- > 0;) {
-    begin[i] = core % step.slices[i] * points[i];
-    core /= static_cast<int>(step.slices[i]);
-    nest.loops[i].count = std::clamp<int64_t>(step.extents[i] - begin[i], 0, points[i]);
-  }
-  for (size_t side = 0; side < step.operands.size(); ++side) {
-    const Operand& operand = step.operands[side];
-    const int64_t bytes = element_bytes(operand.format), along = stick_dimension(step, side);
-    nest.offset[side] = operand.offset / bytes;
-    for (size_t i = 0; i < nest.loops.size(); ++i) {
-      const int64_t steps = static_cast<int64_t>(i) == along ? begin[i] / elements_per_stick(operand.format) : begin[i];
-      nest.loops[i].stride[side] = operand.strides[i] / bytes;
-      nest.offset[side] += steps * nest.loops[i].stride[side];
-    }
-  }
-  return nest;
-}
-
-std::vector<Nest> touched(const Step& step, int core, size_t operand) {
-  const Nest whole = core_nest(step, core);
-  const int64_t along = stick_dimension(step, operand);
-  const auto alone = [&](int64_t from_stick, int64_t stick_count, int64_t lanes) {
-    Nest nest;
-    nest.offset[0] = whole.offset[operand];
-    for (size_t i = 0; i < whole.loops.size(); ++i) {
-      const int64_t stride = whole.loops[i].stride[operand];
-      if (static_cast<int64_t>(i) == along) {
-        nest.offset[0] += from_stick * stride;
-        nest.loops.push_back({stick_count, {stride}});
-        nest.loops.push_back({lanes, {1}});
-      } else if (stride != 0 || whole.loops[i].count == 0) {
-        nest.loops.push_back({whole.loops[i].count, {stride}});
-      }
-    }
-    return nest;
-  };
-  if (along < 0) return {alone(0, 0, 0)};
-  const int64_t stick = elements_per_stick(step.operands[operand].format), count = whole.loops[along].count;
-  return {alone(0, count / stick, stick), alone(count / stick, 1, count % stick)};
-}
-
 namespace {
 
-// Bytes of device memory behind an operand, each counted once.
-int64_t bytes_behind(const Step& step, size_t index) {
-  const Operand& operand = step.operands[index];
-  int64_t elements = 1;
-  for (size_t i = 0; i < step.extents.size(); ++i)
-    if (operand.strides[i] != 0) elements *= step.extents[i];
-  return elements * element_bytes(operand.format);
+// Partial results go from core to core of a group, all groups at once.
+Picoseconds ring_time(const Step& step, const Clock& clock) {
+  const size_t kept = step.extents.size() - folded_dimensions(step);
+  int64_t hops = 0, elements = 1;
+  const Dims points = points_per_core(step);
+  for (size_t i = 0; i < points.size(); ++i)
+    if (i < kept)
+      elements *= points[i];
+    else
+      hops += step.slices[i] - 1;
+  return clock.partial_results(elements, static_cast<int>(hops));
 }
 
 }  // namespace
@@ -362,13 +373,21 @@ int64_t bytes_behind(const Step& step, size_t index) {
 Picoseconds duration(const Program& program, const Clock& clock) {
   Picoseconds total = 0;
   for (const Step& step : program.steps) {
-    int64_t read = 0;
-    for (size_t i = 1; i < step.operands.size(); ++i) read += bytes_behind(step, i);
-    const int64_t written = bytes_behind(step, 0);
+    const auto read_over = [&](const Dims& points) {
+      // What a function other than copy is scattered into is read too.
+      const bool updates = step.op == OpCode::scatter && step.function != "copy";
+      int64_t bytes = updates ? bytes_behind(step, 0, points) : 0;
+      for (size_t i = 1; i < step.operands.size(); ++i) bytes += bytes_behind(step, i, points);
+      return bytes;
+    };
+    const int64_t read = read_over(step.extents), written = bytes_behind(step, 0, step.extents);
     total += step.op == OpCode::matmul
                  ? clock.matmul(product(step.extents), read, written, step.cores())
                  : clock.kernel(read, written, step.cores(),
                                 step.op == OpCode::restickify ? Clock::Pattern::restickify : Clock::Pattern::stream);
+    total += ring_time(step, clock);
+    // Nothing is computed while the first tile is on its way.
+    if (!step.tile.empty()) total += clock.load(std::min(read, read_over(step.tile) * step.cores()), step.cores());
   }
   return total;
 }

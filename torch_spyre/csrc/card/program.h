@@ -26,20 +26,7 @@ namespace spyre {
 //                     first position, in row-major order over them
 //   topk              written, read over extents [..., k, n]; written does not move along n, read not along k;
 //                     `function` topkvalue or topkindex, constants[0] = 1 for the largest, 0 for the smallest
-enum class OpCode {
-  copy,
-  fill,
-  restickify,
-  elementwise,
-  reduce,
-  matmul,
-  iota,
-  gather,
-  scatter,
-  scan,
-  argreduce,
-  topk
-};
+enum class OpCode { copy, fill, restickify, elementwise, reduce, matmul, iota, gather, scatter, scan, argreduce, topk };
 const char* name(OpCode op);
 OpCode op_code(const std::string& name);  // throws InvalidProgram
 
@@ -67,8 +54,10 @@ struct Indirect {
 struct Step {
   OpCode op = OpCode::copy;
   Dims extents;  // the whole iteration space
-  // How many cores share each dimension; a core takes ceil(extent / slices) points, the last the rest. Cores that share
-  // a folded dimension (one at most) pass their partial results on along the ring, in order: the bits do not change.
+  // How many cores share each dimension; a core takes ceil(extent / slices) points, rounded up to whole sticks where an
+  // operand lies along them, and the last the rest. Cores that share a folded dimension (one at most) pass their
+  // partial results on along the ring, in order: the bits do not change, as the first core of each group computes for
+  // all.
   Dims slices;
   std::vector<Operand> operands;  // written first
   uint32_t constant = 0;          // fill: the element's bits in the operand's format
@@ -102,9 +91,27 @@ struct Limits {
 void validate(const Program& program, const Limits& limits);
 Picoseconds duration(const Program& program, const Clock& clock);
 
-// The part of a step that one core carries out; offsets and strides in elements. A loop of count 0: nothing to do.
+// How many of the last dimensions are folded.
+size_t folded_dimensions(const Step& step);
+// The operand whose address the indices of `indirect` move, or -1.
+int indexed_operand(const Step& step);
+// The points of each dimension that a core takes, all but the last.
+Dims points_per_core(const Step& step);
+// First and one-past-last byte that an operand may touch over so many points of each dimension.
+std::pair<int64_t, int64_t> reach(const Step& step, size_t operand, const Dims& points);
+// Bytes of an operand behind so many points of each dimension, each counted once, sticks as a whole. What an index
+// leads to is counted once per point.
+int64_t bytes_behind(const Step& step, size_t operand, const Dims& points);
+
+// The part of a step that one core carries out, a loop for each dimension and a side for each of the first kSides
+// operands; in elements. Along its sticks an operand's stride is the distance of two. A loop of count 0: nothing to do.
 Nest core_nest(const Step& step, int core);
-// The elements of one operand that a core touches, each once, on side 0.
+// Dimensions [from, to) of that part as nests in which every stride is the distance of two elements: whole sticks
+// first, then what is left of the last. They add up to the part in this order; none if there is nothing to do. Offsets
+// are those of the points, and of the operands too where dimension 0 is among them.
+std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to);
+std::vector<Nest> core_pieces(const Step& step, int core);
+// The elements of one operand that a core touches, each once, on side 0; without what indices add.
 std::vector<Nest> touched(const Step& step, int core, size_t operand);
 
 // A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.

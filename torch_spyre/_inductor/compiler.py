@@ -1,0 +1,85 @@
+"""From loop IR to a card program: the passes in order, then the emitters."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _C
+from ..backend import compile_bundle
+from ..ir import superdsc
+from .logging import log_pass, save_artifacts
+from .loop_ir import Kernel
+from .passes.build_specs import build_specs
+from .passes.dead_code import dead_code
+from .passes.divide_work import divide_work
+from .passes.elide_copies import elide_copies
+from .passes.insert_restickify import insert_restickify
+from .passes.lift_ops import lift_ops
+from .passes.plan import Plan
+from .passes.plan_memory import plan_memory
+from .passes.propagate_layouts import propagate_layouts
+from .passes.resolve_aliases import resolve_aliases
+from .passes.separate_overlaps import separate_overlaps
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input of a launch: its storage's layout, where the tensor begins in it, the first argument on the same one."""
+
+    layout: _C.SpyreTensorLayout
+    offset: int
+    storage: int
+
+
+def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
+    """The description of a kernel for ``_C.prepare_kernel``, and how its outputs are to be allocated ("outputs")."""
+    kernel = copy.deepcopy(kernel)
+    inputs, outputs = kernel.inputs(), kernel.outputs()
+    names = [buffer.name for buffer in inputs]
+    offsets = {name: argument.offset for name, argument in zip(names, signature, strict=True)}
+    storages = {name: names[argument.storage] for name, argument in zip(names, signature, strict=True)}
+    arguments = {buffer.name: i for i, buffer in enumerate([*inputs, *outputs])}
+
+    log_pass("lowered", kernel)
+    resolve_aliases(kernel, offsets, storages)
+    dead_code(kernel)
+    elide_copies(kernel)
+    separate_overlaps(kernel)
+    log_pass("mutations resolved", kernel)
+
+    layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
+    plan = Plan(kernel, offsets, layouts)
+    propagate_layouts(plan)
+    insert_restickify(plan)
+    log_pass("restickified", kernel)
+    lift_ops(plan)
+    divide_work(plan, _C.card_cores(-1))
+    plan_memory(plan)
+    specs = build_specs(plan, arguments)
+    log_pass("planned", *specs)
+
+    texts = [superdsc.dumps(superdsc.emit(spec, i)) for i, spec in enumerate(specs)]
+    save_artifacts(kernel.name, kernel, specs, texts)
+    sizes = [layouts[buffer.name].device_bytes() for buffer in inputs]
+    sizes += [plan.layouts[buffer.name].device_bytes() for buffer in outputs]
+    description = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes)
+    description["outputs"] = [
+        {
+            "size": list(buffer.size),
+            "stride": list(buffer.stride),
+            "dtype": str(buffer.dtype).removeprefix("torch."),
+            "layout": _layout_fields(plan.layouts[buffer.name]),
+        }
+        for buffer in outputs
+    ]
+    return description
+
+
+def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:
+    return {
+        "device_size": list(layout.device_size),
+        "stride_map": list(layout.stride_map),
+        "device_dtype": layout.device_dtype.name,
+    }

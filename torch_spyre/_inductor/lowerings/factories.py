@@ -1,0 +1,66 @@
+"""Tensors made on the card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..builder import Builder, Number, Unsupported, Value
+from .registry import lowers
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+
+@lowers(aten.full.default, aten.full_like.default, aten.new_full.default)
+def full(b: Builder, first: Any, *args: Any, **kwargs: Any) -> Value:
+    value = kwargs.get("fill_value", args[-1] if args else None)
+    if isinstance(value, Value):
+        return b.copy(value, b.like_meta())
+    return b.fill(value, b.like_meta())
+
+
+@lowers(aten.scalar_tensor.default)
+def scalar_tensor(b: Builder, value: Number, **kwargs: Any) -> Value:
+    return b.fill(value, b.like_meta())
+
+
+@lowers(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
+def zeros(b: Builder, *args: Any, **kwargs: Any) -> Value:
+    return b.fill(0, b.like_meta())
+
+
+@lowers(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
+def ones(b: Builder, *args: Any, **kwargs: Any) -> Value:
+    return b.fill(1, b.like_meta())
+
+
+@lowers(
+    aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default, aten.empty_permuted.default
+)
+def empty(b: Builder, *args: Any, **kwargs: Any) -> Value:
+    # Memory that nobody wrote may not be read, not even to copy it: zeros are as good as anything.
+    return b.fill(0, b.like_meta())
+
+
+@lowers(prims.iota.default)
+def iota(
+    b: Builder, length: int, *, start: int, step: int, dtype: torch.dtype, device: Any, requires_grad: bool
+) -> Value:
+    return b.iota([length], start, [step], dtype)
+
+
+@lowers(aten.arange.default, aten.arange.start, aten.arange.start_step)
+def arange(b: Builder, *args: Number, **kwargs: Any) -> Value:
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if all(isinstance(n, int) for n in (start, end, step)):
+        return b.iota(b.meta.shape, int(start), [int(step)], b.meta.dtype)
+    whole = b.iota(b.meta.shape, 0, [1], torch.float32)
+    return b.pointwise("fma", whole, float(step), float(start), dtype=b.meta.dtype)
+
+
+
+def positions(b: Builder, size: Sequence[int], dim: int) -> Value:
+    """The coordinate along ``dim`` at every point."""
+    return b.iota(size, 0, [int(i == dim) for i in range(len(size))], torch.int64)

@@ -1,0 +1,72 @@
+"""Norms: fp32 inside, one rounding out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..builder import Builder, Value
+from .reductions import moments
+from .registry import lowers
+from .views import view
+
+aten = torch.ops.aten
+
+
+@lowers(aten.native_layer_norm.default)
+def layer_norm(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    dims = list(range(len(x.size) - len(shape), len(x.size)))
+    variance, centre = moments(b, x, dims, 0, True)
+    scale = b.pointwise("rsqrt", b.pointwise("add", variance, eps, dtype=torch.float32), dtype=torch.float32)
+    centred = b.pointwise("sub", x, centre, dtype=torch.float32)
+    out = _affine(b, b.pointwise("mul", centred, scale, dtype=torch.float32), weight, bias, b.meta[0].dtype)
+    return out, b.cast(centre, b.meta[1].dtype), b.cast(scale, b.meta[2].dtype)
+
+
+def _affine(b: Builder, x: Value, weight: Value | None, bias: Value | None, dtype: torch.dtype) -> Value:
+    """x * weight + bias, each where there is one, in one op."""
+    if weight is not None and bias is not None:
+        return b.pointwise("fma", x, weight, bias, dtype=dtype)
+    if weight is not None:
+        return b.pointwise("mul", x, weight, dtype=dtype)
+    if bias is not None:
+        return b.pointwise("add", x, bias, dtype=dtype)
+    return b.cast(x, dtype)
+
+
+@lowers(aten.native_group_norm.default)
+def group_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    n: int,
+    channels: int,
+    inner: int,
+    groups: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    grouped = view(b, b.contiguous(x), [n, groups, channels // groups * inner])
+    variance, centre = moments(b, grouped, [2], 0, True)
+    scale = b.pointwise("rsqrt", b.pointwise("add", variance, eps, dtype=torch.float32), dtype=torch.float32)
+    centred = b.pointwise("sub", grouped, centre, dtype=torch.float32)
+    normal = view(b, b.pointwise("mul", centred, scale, dtype=torch.float32), [n, channels, inner])
+    weight, bias = (v.unsqueeze(-1) if v is not None else None for v in (weight, bias))
+    out = view(b, _affine(b, normal, weight, bias, b.meta[0].dtype), x.size)
+    return out, b.cast(view(b, centre, [n, groups]), b.meta[1].dtype), b.cast(view(b, scale, [n, groups]), b.meta[2].dtype)
+
+
+@lowers(aten._fused_rms_norm.default)
+def rms_norm(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None, eps: float | None
+) -> tuple[Value, Value]:
+    dims = list(range(len(x.size) - len(shape), len(x.size)))
+    squares = b.pointwise("square", x, dtype=torch.float32)
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    mean = b.reduce("mean", squares, dims, True, torch.float32)
+    scale = b.pointwise("rsqrt", b.pointwise("add", mean, eps, dtype=torch.float32), dtype=torch.float32)
+    normal = b.pointwise("mul", x, scale, dtype=torch.float32)
+    return _affine(b, normal, weight, None, b.meta[0].dtype), b.cast(scale, b.meta[1].dtype)

@@ -1,0 +1,245 @@
+"""Pointwise ops. Most are a row: the ATen op and the tile operation of the same meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import torch
+
+from ..builder import Builder, Number, Unsupported, Value, is_integer
+from .registry import lowers
+
+aten = torch.ops.aten
+
+# ATen packet -> tile operation of as many tensor (or scalar) inputs, without further arguments.
+_SAME = {
+    **{
+        getattr(aten, name): name
+        for name in (
+            "abs neg sign sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh "
+            "tanh asinh acosh atanh erf erfc sigmoid silu relu mish hardswish hardsigmoid floor ceil trunc frac isnan isinf "
+            "logical_not logical_and logical_or logical_xor eq ne lt le gt ge maximum minimum fmax fmin atan2 hypot "
+            "copysign logaddexp fmod remainder floor_divide mul square"
+        ).split()
+    },
+    aten.isfinite: "isfinite",
+    aten.bitwise_left_shift: "shift_left",
+    aten.bitwise_right_shift: "shift_right",
+    aten.__lshift__: "shift_left",
+    aten.__rshift__: "shift_right",
+}
+_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "bitwise_not": "logical_not"}
+
+
+def result(b: Builder, name: str, *inputs: Value | Number, parameters: tuple[float, ...] = ()) -> Value:
+    """A pointwise op into the current node's dtype and strides."""
+    return b.pointwise(name, *inputs, dtype=b.meta.dtype, parameters=parameters, stride=b.meta.stride())
+
+
+def _tensors(inputs: tuple[Any, ...]) -> list[Value]:
+    return [v for v in inputs if isinstance(v, Value)]
+
+
+def _row(name: str) -> Callable[..., Value]:
+    def lowering(b: Builder, *inputs: Any, **kwargs: Any) -> Value:
+        if any(value is not None for value in kwargs.values()):
+            raise Unsupported(f"{name} with {', '.join(kwargs)}")
+        if name == "mul" and b.meta.dtype == torch.bool:
+            return result(b, "logical_and", *inputs)
+        if name in ("maximum", "minimum") and b.meta.dtype == torch.bool:
+            return result(b, "logical_or" if name == "maximum" else "logical_and", *inputs)
+        return result(b, name, *inputs)
+
+    return lowering
+
+
+for _op, _name in _SAME.items():
+    lowers(_op)(_row(_name))
+
+
+@lowers(aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor, aten.bitwise_not, aten.__and__, aten.__or__, aten.__xor__)
+def bitwise(b: Builder, *inputs: Any) -> Value:
+    name = b.op._schema.name.split("::")[1].strip("_")
+    name = name if name.startswith("bitwise") else f"bitwise_{name}"
+    if b.meta.dtype == torch.bool:
+        return result(b, _BOOL[name], *inputs)
+    return result(b, name, *inputs)
+
+
+def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: Number) -> Value:
+    """x + alpha * y, or minus."""
+    if b.meta.dtype == torch.bool:
+        return result(b, "logical_or" if name == "add" else "logical_xor", x, y)
+    if alpha == 1:
+        return result(b, name, x, y)
+    alpha = alpha if name == "add" else -alpha
+    if b.meta.dtype.is_floating_point:
+        return result(b, "fma", y, float(alpha), x)
+    return result(b, "add", x, b.pointwise("mul", y, int(alpha), dtype=torch.int64))
+
+
+@lowers(aten.add)
+def add(b: Builder, x: Value | Number, y: Value | Number, *, alpha: Number = 1) -> Value:
+    return _scaled(b, "add", x, y, alpha)
+
+
+@lowers(aten.sub, aten.subtract)
+def sub(b: Builder, x: Value | Number, y: Value | Number, *, alpha: Number = 1) -> Value:
+    return _scaled(b, "sub", x, y, alpha)
+
+
+@lowers(aten.rsub)
+def rsub(b: Builder, x: Value, y: Value | Number, alpha: Number = 1) -> Value:
+    return _scaled(b, "sub", y, x, alpha)
+
+
+@lowers(aten.div, aten.true_divide)
+def div(b: Builder, x: Value | Number, y: Value | Number, *, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is None:
+        return result(b, "div", x, y)
+    if rounding_mode == "floor":
+        return result(b, "floor_divide", x, y)
+    if all(is_integer(v.dtype) if isinstance(v, Value) else isinstance(v, int) for v in (x, y)):
+        return result(b, "trunc_divide", x, y)
+    return result(b, "trunc", b.pointwise("div", x, y, dtype=torch.float32))
+
+
+@lowers(torch.ops.prims.div.default)
+def prims_div(b: Builder, x: Value, y: Value) -> Value:
+    return div(b, x, y, rounding_mode="trunc" if is_integer(b.meta.dtype) else None)
+
+
+@lowers(aten.round)
+def round_(b: Builder, x: Value, *, decimals: int = 0) -> Value:
+    if decimals:
+        raise Unsupported(f"round to {decimals} decimals")
+    return x if is_integer(x.dtype) else result(b, "round", x)
+
+
+@lowers(aten.pow)
+def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
+    if isinstance(y, Value) and is_integer(b.meta.dtype):
+        raise Unsupported("pow of integers to a tensor of exponents")
+    if isinstance(y, Value) or not isinstance(x, Value):
+        return result(b, "pow", x, y)
+    if y == 2:
+        return result(b, "square", x)
+    if y == 1:
+        return b.copy(b.cast(x, b.meta.dtype), stride=b.meta.stride())
+    if is_integer(b.meta.dtype):
+        return _integer_power(b, x, int(y))
+    if y in (0.5, -0.5, -1):
+        return result(b, {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}[y], x)
+    return result(b, "pow", x, float(y))
+
+
+def _integer_power(b: Builder, x: Value, exponent: int) -> Value:
+    if exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    found: Value | None = None
+    square = x
+    while exponent:
+        if exponent & 1:
+            found = square if found is None else b.pointwise("mul", found, square, dtype=b.meta.dtype)
+        exponent >>= 1
+        if exponent:
+            square = b.pointwise("square", square, dtype=b.meta.dtype)
+    return b.copy(found) if found is not None else b.full(x.size, 1, b.meta.dtype)
+
+
+@lowers(aten.clamp, aten.clamp_min, aten.clamp_max, aten.clip)
+def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) -> Value:
+    name = b.op._schema.name.split("::")[1]
+    if name == "clamp_max":
+        low, high = None, (bounds or (max,))[0]
+    else:
+        low, high = (*bounds, None, None)[:2] if bounds else (min, max)
+        high = max if high is None else high
+    if isinstance(low, Value) or isinstance(high, Value):
+        if low is not None:
+            x = b.pointwise("maximum", x, low, dtype=b.meta.dtype)
+        return x if high is None else b.pointwise("minimum", x, high, dtype=b.meta.dtype)
+    if is_integer(b.meta.dtype) and not isinstance(low, float) and not isinstance(high, float):
+        return result(b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high))
+    return result(b, "clamp", x, parameters=(-inf if low is None else low, inf if high is None else high))
+
+
+@lowers(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+def where(b: Builder, condition: Value, x: Value | Number, y: Value | Number) -> Value:
+    if condition.dtype != torch.bool:
+        condition = b.cast(condition, torch.bool)
+    if b.meta.dtype.is_floating_point:
+        x, y = (float(v) if not isinstance(v, Value) else v for v in (x, y))
+    return result(b, "where", condition, x, y)
+
+
+@lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(b: Builder, x: Value, mask: Value, value: Value | Number) -> Value:
+    return where(b, mask, value, x)
+
+
+@lowers(aten.gelu.default)
+def gelu(b: Builder, x: Value, *, approximate: str = "none") -> Value:
+    return result(b, f"gelu_{approximate}", x)
+
+
+@lowers(aten.softplus.default)
+def softplus(b: Builder, x: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    return result(b, "softplus", x, parameters=(beta, threshold))
+
+
+@lowers(aten.elu.default)
+def elu(b: Builder, x: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
+    if input_scale != 1:
+        raise Unsupported("elu with an input scale")
+    if scale == 1:
+        return result(b, "elu", x, parameters=(alpha,))
+    return result(b, "mul", b.pointwise("elu", x, dtype=torch.float32, parameters=(float(alpha),)), float(scale))
+
+
+@lowers(aten.leaky_relu.default)
+def leaky_relu(b: Builder, x: Value, slope: Number = 0.01) -> Value:
+    return result(b, "leaky_relu", x, parameters=(slope,))
+
+
+@lowers(aten.hardtanh.default, aten.relu6.default)
+def hardtanh(b: Builder, x: Value, low: Number = -1, high: Number = 1) -> Value:
+    if b.op is aten.relu6.default:
+        low, high = 0, 6
+    return result(b, "clamp", x, parameters=(low, high))
+
+
+@lowers(aten.nan_to_num.default)
+def nan_to_num(
+    b: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Value:
+    largest = torch.finfo(b.meta.dtype).max if b.meta.dtype.is_floating_point else 0
+    if is_integer(x.dtype):
+        return b.copy(x)
+    values = (nan or 0.0, largest if posinf is None else posinf, -largest if neginf is None else neginf)
+    return result(b, "nan_to_num", x, parameters=values)
+
+
+@lowers(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
+    return result(b, "lerp", x, end, weight if isinstance(weight, Value) else float(weight))
+
+
+def _combined(b: Builder, name: str, x: Value, y: Value, z: Value, value: Number) -> Value:
+    """x + value * (y op z), with the inner result kept in fp32."""
+    if is_integer(b.meta.dtype):
+        inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=torch.int64), int(value), dtype=torch.int64)
+        return result(b, "add", x, inner)
+    return result(b, "fma", b.pointwise(name, y, z, dtype=torch.float32), float(value), x)
+
+
+@lowers(aten.addcmul.default)
+def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> Value:
+    return _combined(b, "mul", x, y, z, value)
+
+
+@lowers(aten.addcdiv.default)
+def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> Value:
+    return _combined(b, "div", x, y, z, value)

@@ -1,0 +1,135 @@
+"""Views: another size, stride and offset on the same buffer. PyTorch's own meta kernels say which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..builder import Builder, Value
+from ..loop_ir import contiguous
+from .registry import lowers
+
+aten = torch.ops.aten
+
+
+def viewed(x: Value, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The Value(s) that a view op gives. Raises what PyTorch raises where the strides do not allow it."""
+    host = torch.empty_strided(x.size, x.stride, device="meta", dtype=x.dtype)
+    found = op(host, *args, **kwargs)
+    if isinstance(found, torch.Tensor):
+        return _value(x, found)
+    return [_value(x, view) for view in found]
+
+
+def _value(x: Value, view: torch.Tensor) -> Value:
+    return replace(
+        x, size=tuple(view.shape), stride=tuple(view.stride()), offset=x.offset + int(view.storage_offset())
+    )
+
+
+_VIEWS = [
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.expand.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.unbind.int,
+    aten.diagonal.default,
+    aten.unfold.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.movedim.int,
+    aten.narrow.default,
+    aten.chunk.default,
+    aten.tensor_split.sections,
+    aten.swapaxes.default,
+]
+
+
+def _view_lowering(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    return lambda b, x, *args, **kwargs: viewed(x, op, *args, **kwargs)
+
+
+for _op in _VIEWS:
+    lowers(_op)(_view_lowering(_op))
+
+
+@lowers(
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default, aten.view_copy.default
+)
+def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
+    """A view where the strides allow one, else of a contiguous copy."""
+    size = list(size)
+    if -1 in size:
+        rest = 1
+        for n in size:
+            rest *= n if n >= 0 else 1
+        size[size.index(-1)] = x.numel // rest if rest else 0
+    if 0 in size or 0 in x.size:
+        return replace(x, size=tuple(size), stride=contiguous(size))
+    try:
+        return viewed(x, aten.view.default, size)
+    except RuntimeError:
+        return viewed(b.copy(x), aten.view.default, size)
+
+
+@lowers(aten.as_strided.default)
+def as_strided(
+    b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Value:
+    """Offsets count from the beginning of the storage; a value inside a kernel begins there."""
+    offset = x.offset if storage_offset is None else storage_offset - b.storage_offset(x)
+    return replace(x, size=tuple(size), stride=tuple(stride), offset=offset)
+
+
+@lowers(aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default)
+def clone(b: Builder, x: Value, *, memory_format: torch.memory_format | None = None) -> Value:
+    return b.copy(x, stride=b.meta.stride())
+
+
+@lowers(aten.copy.default)
+def copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    return b.copy(source, b.like_meta())
+
+
+@lowers(aten.copy_.default)
+def copy_(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    b.copy(source, x)
+    return x
+
+
+@lowers(aten.fill_.Scalar)
+def fill_(b: Builder, x: Value, value: float) -> Value:
+    return b.fill(value, x)
+
+
+@lowers(torch.ops.prims.convert_element_type.default)
+def convert_element_type(b: Builder, x: Value, dtype: torch.dtype) -> Value:
+    return b.cast(x, dtype)
+
+
+@lowers(aten._to_copy.default)
+def to_copy(
+    b: Builder,
+    x: Value,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    wanted = dtype or x.dtype
+    converted = b.cast(x, wanted, stride=b.meta.stride())
+    return b.copy(converted, stride=b.meta.stride()) if converted.buffer == x.buffer else converted

@@ -1,0 +1,89 @@
+"""Planned ops as OpSpecs: everything the emitters need, and nothing of the plan's own objects."""
+
+from __future__ import annotations
+
+import sympy
+
+from ..._C import get_device_dtype
+from ...ir.op_spec import IndirectAccess, OpSpec, TensorArg
+from ...ops.table import OPS
+from ..loop_ir import Access, Constant
+from .lift_views import Coordinates
+from .plan import DeviceOp, Plan
+
+_symbols = [sympy.Symbol(f"c{i}", integer=True, nonnegative=True) for i in range(32)]
+
+
+def build_specs(plan: Plan, arguments: dict[str, int]) -> list[OpSpec]:
+    """``arguments``: position of each argument buffer in the launch."""
+    return [_spec(plan, op, arguments) for op in plan.device_ops]
+
+
+def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
+    kind = OPS[op.op.name].kind
+    symbols = _symbols[: len(op.counts)]
+    info: dict[str, object] = {"source": op.op.source}
+    constants = {str(i): a.value for i, a in enumerate(op.op.ins) if isinstance(a, Constant)}
+    if constants:
+        info["constants"] = constants
+        info["formats"] = {
+            str(i): get_device_dtype(a.dtype).name for i, a in enumerate(op.op.ins) if isinstance(a, Constant)
+        }
+    if op.parameters:
+        info["parameters"] = list(op.parameters)
+    if op.reduced:
+        info["reduced"] = [str(s) for s in symbols[len(symbols) - op.reduced :]]
+    if op.op.checked:
+        info["checked"] = True
+    if op.op.indirect:
+        info["bounds"] = {str(i.operand): i.extent for i in op.op.indirect}
+    accesses = op.accesses()
+    args = []
+    for position, (access, side) in enumerate(zip(accesses, op.sides, strict=True)):
+        table = (kind == "gather" and position == 0) or (kind == "scatter" and position == len(accesses) - 1)
+        indices = [i.operand for i in op.op.indirect] if table else []
+        args.append(_argument(plan, access, side, symbols, indices, arguments, position < len(accesses) - 1))
+    space = {s: (n, cores) for s, n, cores in zip(symbols, op.counts, op.slices, strict=True)}
+    return OpSpec(op.op.name, bool(op.reduced), space, args, info)
+
+
+def _argument(
+    plan: Plan,
+    access: Access,
+    side: Coordinates,
+    symbols: list[sympy.Symbol],
+    indices: list[int],
+    arguments: dict[str, int],
+    is_input: bool,
+) -> TensorArg:
+    layout = plan.layouts[access.buffer]
+    lane = len(layout.device_size) - 1
+    elements = layout.device_size[-1]
+    coordinates = []
+    stick = symbols[side.stick] if side.stick >= 0 else None
+    for dim in range(lane + 1):
+        moving = [(s, row[dim]) for s, row in zip(symbols, side.steps, strict=True) if row[dim]]
+        coordinates.append(sympy.Add(side.constant[dim], *(s * n for s, n in moving if dim != lane or s is not stick)))
+    if stick is not None:
+        coordinates[lane] = sympy.Mod(stick, elements)
+        if side.tile_dim >= 0:
+            coordinates[side.tile_dim] += sympy.floor(stick / elements)
+    for index, (dim, step, sticks) in zip(indices, side.jumps, strict=True):
+        value = IndirectAccess(sympy.Symbol(f"arg{index}"))
+        if not sticks:
+            coordinates[dim] += step * value
+        elif step == 1:
+            coordinates[lane] = sympy.Mod(value, elements)
+            coordinates[side.tile_dim] += sympy.floor(value / elements)
+        else:
+            coordinates[side.tile_dim] += step // elements * value
+    where = {"pool": plan.pool[access.buffer]} if access.buffer in plan.pool else {}
+    return TensorArg(
+        is_input=is_input,
+        arg_index=-1 if where else arguments[access.buffer],
+        device_dtype=layout.device_dtype,
+        device_size=list(layout.device_size),
+        device_coordinates=coordinates,
+        allocation=where,
+    )
+

@@ -1,0 +1,202 @@
+"""Restickify where the operands of an op do not lie in sticks the way the op needs.
+
+Before: layouts are settled. After: every op finds its operands as the table below asks; copies in between bring them
+there. Moves (copy, gather, scatter ...) take any layout; they are what restickify is made of.
+
+| op | sticks |
+|---|---|
+| pointwise | an operand lies along the output's stick loop, or does not move along its own sticks at all |
+| reduction | the output lies along the input's stick loop, or has one element per stick where that loop is folded |
+| matmul C[m,n] = A[m,k] B[k,n] | C along n, A along k, B along n or k |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import torch
+
+from ...ops.table import OPS
+from ..loop_ir import Access, Constant, LoopOp
+from .lift_views import NotAligned, Piece, lift
+from .plan import Plan
+
+MOVES = ("copy", "restickify")
+
+
+def insert_restickify(plan: Plan) -> None:
+    """Rewrites ``plan.kernel.ops``."""
+    _Inserter(plan).run()
+
+
+@dataclass
+class _Inserter:
+    plan: Plan
+    ops: list[LoopOp] = field(default_factory=list)
+    made: dict[object, Access] = field(default_factory=dict)  # restickified operands, while they are up to date
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        for op in self.plan.kernel.ops:
+            kind = OPS[op.name].kind
+            if kind == "matmul":
+                self.matmul(op)
+            elif kind == "pointwise" and op.name not in MOVES:
+                self.pointwise(op)
+            elif kind == "reduction":
+                self.reduction(op)
+            elif kind in ("scan", "argreduce", "topk"):
+                self.fold(op)
+            else:
+                self.add(op)
+        self.plan.kernel.ops = self.ops
+
+    def add(self, op: LoopOp) -> None:
+        self.ops.append(op)
+        self.versions[op.out.buffer] = self.versions.get(op.out.buffer, 0) + 1
+
+    def pointwise(self, op: LoopOp) -> None:
+        sizes = op.sizes
+        loop = self.plan.lane_loop(op.out, sizes)
+        out: Access | None = op.out
+        if not self.lies_along(op.out, sizes, loop):
+            loop, out = (len(sizes) - 1 if loop < 0 else loop), None
+        ins = [
+            a if isinstance(a, Constant) or self.lies_along(a, sizes, loop) else self.restickified(a, op, loop)
+            for a in op.ins
+        ]
+        self.emit(op, ins, out, loop)
+
+    def reduction(self, op: LoopOp) -> None:
+        sizes, kept = op.sizes, len(op.sizes) - op.reduced
+        source = op.ins[0]
+        assert isinstance(source, Access)
+        loop = self.plan.lane_loop(source, sizes)
+        if not self.lies_along(source, sizes, loop) or not self.folds_whole(op, source):
+            loop = next((i for i in reversed(range(len(sizes))) if sizes[i] > 1 and source.strides[i]), len(sizes) - 1)
+            source = self.restickified(source, op, loop)
+        stick = loop if loop < kept else -1
+        out = op.out if self.lies_along(op.out, sizes, stick) else None
+        self.emit(op, [source], out, stick)
+
+    def fold(self, op: LoopOp) -> None:
+        """Ops that go along whole rows (scan, topk ...): a row is one loop, for what is read and what is written."""
+        source = op.ins[0]
+        assert isinstance(source, Access)
+        if not self.lies_along(source, op.sizes, self.plan.lane_loop(source, op.sizes)) or not self.folds_whole(
+            op, source
+        ):
+            source = self.restickified(source, op, len(op.sizes) - 1)
+        loop = self.plan.lane_loop(op.out, op.sizes)
+        fits = self.lies_along(op.out, op.sizes, loop) and self.folds_whole(op, op.out)
+        self.emit(op, [source], op.out if fits else None, loop)
+
+    def matmul(self, op: LoopOp) -> None:
+        sizes, n, k = op.sizes, len(op.sizes) - 2, len(op.sizes) - 1
+        a, b = op.ins
+        assert isinstance(a, Access) and isinstance(b, Access)
+        if not self.in_sticks(a, sizes, k) or not self.folds_whole(op, a):
+            a = self.restickified(a, op, k)
+        if not (self.in_sticks(b, sizes, n) or self.in_sticks(b, sizes, k)) or not self.folds_whole(op, b):
+            b = self.restickified(b, op, n)
+        self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
+
+    # --- what an operand looks like
+
+    def lies_along(self, access: Access, sizes: tuple[int, ...], loop: int) -> bool:
+        """Along its sticks it moves with ``loop`` only, from the head of one on; or it does not move there."""
+        own = self.plan.lane_loop(access, sizes)
+        if own < 0:
+            return not any(row[-1] for piece in self.pieces(access, sizes) for row in piece.sides[0].steps)
+        if own != loop:
+            return False
+        try:
+            lift(sizes, [self.plan.side(access, loop)])
+        except NotAligned:
+            return False
+        return True
+
+    def in_sticks(self, access: Access, sizes: tuple[int, ...], loop: int) -> bool:
+        """Lies along ``loop`` from lane 0 on, also where that loop has a single point."""
+        if self.plan.lane_loop(access, sizes) >= 0:
+            return self.lies_along(access, sizes, loop)
+        pieces = self.pieces(access, sizes)
+        still = not any(row[-1] for p in pieces for row in [p.sides[0].constant, *p.sides[0].steps])
+        return still and sizes[loop] == 1
+
+    def pieces(self, access: Access, sizes: tuple[int, ...]) -> list[Piece]:
+        return lift(sizes, [self.plan.side(access, -1)])
+
+    def folds_whole(self, op: LoopOp, access: Access) -> bool:
+        """No piece of the view ends inside what the op folds."""
+        return folds_whole(op, lift(op.sizes, [self.plan.side(access, self.plan.lane_loop(access, op.sizes))]))
+
+    # --- bringing operands into place
+
+    def restickified(self, access: Access, op: LoopOp, loop: int) -> Access:
+        """A copy of an operand over the loops it moves along, in sticks along ``loop``; one per stick if it does not."""
+        plan, sizes = self.plan, op.sizes
+        moving = [i for i, stride in enumerate(access.strides) if stride and sizes[i] > 1]
+        key = (access, sizes, loop, self.versions.get(access.buffer, 0))
+        found = self.made.get(key)
+        if found is not None:
+            return found
+        order = [i for i in moving if i != loop] + ([loop] if loop in moving else [])
+        sparse = loop not in moving and bool(moving)
+        copied = tuple(sizes[i] for i in order)
+        buffer = plan.temporary(self.dtype(access), copied, tuple(range(len(order))), sparse)
+        source = Access(access.buffer, tuple(access.strides[i] for i in order), access.offset)
+        self.add(LoopOp("restickify", copied, Access(buffer.name, buffer.stride), (source,), source=op.source))
+        strides = [0] * len(sizes)
+        for i, stride in zip(order, buffer.stride, strict=True):
+            strides[i] = stride
+        self.made[key] = Access(buffer.name, tuple(strides))
+        return self.made[key]
+
+    def emit(self, op: LoopOp, ins: Sequence[Access | Constant], out: Access | None, loop: int) -> None:
+        """The op itself; where its output does not lie as it must, through a buffer that does."""
+        if out is not None:
+            ready = replace(op, ins=tuple(ins))
+            try:
+                if folds_whole(ready, lift(op.sizes, self.plan.sides(ready))):
+                    self.add(ready)
+                    return
+            except NotAligned:  # each operand by itself does, but not all at once: sticks of different lengths
+                pass
+            ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op)) for a in ins]
+        kept = len(op.sizes) - op.reduced
+        sizes = op.sizes[:kept]
+        folds = 0 <= loop < kept
+        order = [i for i in range(kept) if i != loop] + ([loop] if folds else [])
+        buffer = self.plan.temporary(self.dtype(op.out), sizes, tuple(order), sparse=not folds and bool(order))
+        through = Access(buffer.name, (*buffer.stride, *([0] * op.reduced)))
+        self.add(replace(op, ins=tuple(ins), out=through))
+        self.add(
+            LoopOp(
+                "restickify",
+                sizes,
+                replace(op.out, strides=op.out.strides[:kept]),
+                (replace(through, strides=buffer.stride),),
+                source=op.source,
+            )
+        )
+
+    def loop_of(self, access: Access, op: LoopOp) -> int:
+        loop = self.plan.lane_loop(access, op.sizes)
+        return loop if loop >= 0 else len(op.sizes) - 1
+
+    def dtype(self, access: Access) -> torch.dtype:
+        return self.plan.kernel.buffers[access.buffer].dtype
+
+
+def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:
+    """Every piece folds all of what the op folds, and in one loop where the op needs a row."""
+    kept = len(op.sizes) - op.reduced
+    one_loop = OPS[op.name].kind in ("scan", "topk", "matmul")
+    for piece in pieces:
+        folded = [n for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
+        if prod(folded) != prod(op.sizes[kept:]) or (one_loop and len(folded) > 1):
+            return False
+    return True

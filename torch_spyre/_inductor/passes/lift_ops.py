@@ -1,0 +1,126 @@
+"""Every loop op becomes ops in device coordinates: one per piece of its views."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ops.table import OPS
+from ..loop_ir import Access, LoopOp
+from .lift_views import Coordinates, NotAligned, Piece, Side, lift
+from .plan import DeviceOp, Plan
+
+
+def lift_ops(plan: Plan) -> None:
+    """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k]."""
+    for op in plan.kernel.ops:
+        for piece in _pieces(plan, op):
+            plan.device_ops.append(_matmul(plan, op, piece) if op.name == "matmul" else _device_op(plan, op, piece))
+
+
+def _pieces(plan: Plan, op: LoopOp) -> list[Piece]:
+    sides = plan.sides(op)
+    out_place = plan.placement(op.out.buffer)
+    counts = op.sizes
+    if out_place.replicas:
+        # What a layout repeats is written everywhere: one more loop for each such dimension.
+        counts = (*(r.extent for r in out_place.replicas), *counts)
+        more = len(out_place.replicas)
+        sides = [
+            replace(s, strides=(*([0] * more), *s.strides), stick_loop=s.stick_loop + more if s.stick_loop >= 0 else -1)
+            for s in sides
+        ]
+    if op.name == "iota":
+        start, *steps = op.parameters
+        sides.append(Side((), 0, (*([0] * (len(counts) - len(steps))), *map(int, steps)), int(start)))
+    try:
+        pieces = lift(counts, sides)
+    except NotAligned:  # a move between sticks
+        plain = [_without_sticks(plan, access, side) for access, side in zip(_accesses(op), sides, strict=False)]
+        pieces = lift(counts, [*plain, *sides[len(plain) :]])
+    for piece in pieces:
+        _write_replicas(piece, plan, op)
+    return pieces
+
+
+def _accesses(op: LoopOp) -> list[Access]:
+    return [*(a for a in op.ins if isinstance(a, Access)), op.out]
+
+
+def _without_sticks(plan: Plan, access: Access, side: Side) -> Side:
+    plain = plan.side(access, -1, side.jumps)
+    return replace(plain, strides=side.strides)
+
+
+def _write_replicas(piece: Piece, plan: Plan, op: LoopOp) -> None:
+    replicas = plan.placement(op.out.buffer).replicas
+    out = piece.sides[len(_accesses(op)) - 1]
+    for n, origin in enumerate(piece.origins):
+        if origin < len(replicas):
+            out.steps[n][replicas[origin].dim] = 1
+
+
+def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
+    more = len(plan.placement(op.out.buffer).replicas)
+    kept = len(op.sizes) - op.reduced + more
+    folded = sum(origin >= kept for origin in piece.origins)
+    parameters = op.parameters
+    sides = piece.sides
+    if op.name == "iota":
+        *sides, values = sides
+        parameters = (float(values.constant[0]), *(float(row[0]) for row in values.steps))
+    device_op = DeviceOp(op, piece.counts, piece.origins, sides, folded, parameters=parameters)
+    if OPS[op.name].kind in ("reduction", "scan", "argreduce", "topk") and not folded:
+        _add_loop(device_op, len(piece.counts), kept)
+        device_op.reduced = 1
+    if op.name.startswith("topk") and not any(origin == kept - 1 for origin in piece.origins):
+        _add_loop(device_op, len(device_op.counts) - 1, kept - 1)
+    return device_op
+
+
+def _add_loop(op: DeviceOp, at: int, origin: int) -> None:
+    """A loop of one point, where an op needs the dimension by name."""
+    op.counts.insert(at, 1)
+    op.origins.insert(at, origin)
+    for side in op.sides:
+        side.steps.insert(at, [0] * len(side.constant))
+        if side.stick >= at:
+            side.stick += 1
+
+
+def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
+    """Of several loops over m or n, from views, the longest over m and the one along the sticks stay m and n."""
+    rank = len(op.sizes)
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 1)
+    a, b, c = piece.sides
+    chosen = []
+    for origin, along in ((rank - 3, None), (rank - 2, c), (rank - 1, a)):
+        loops = [i for i, o in enumerate(device_op.origins) if o == origin]
+        if along is not None:
+            loops = [i for i in loops if i == along.stick]
+        if not loops:
+            _add_loop(device_op, len(device_op.counts), origin)
+            loops = [len(device_op.counts) - 1]
+        chosen.append(max(loops, key=lambda i: device_op.counts[i]))
+    order = [i for i in range(len(device_op.counts)) if i not in chosen] + chosen
+    _reorder(device_op, order)
+    n, k = len(order) - 2, len(order) - 1
+    _along(plan, op.out.buffer, c, n)
+    for access, side in zip(op.ins, (a, b), strict=True):
+        assert isinstance(access, Access)
+        _along(plan, access.buffer, side, k if side is a or side.stick == k else n)
+    return device_op
+
+
+def _reorder(op: DeviceOp, order: list[int]) -> None:
+    op.counts = [op.counts[i] for i in order]
+    op.origins = [op.origins[i] for i in order]
+    for side in op.sides:
+        side.steps = [side.steps[i] for i in order]
+        side.stick = order.index(side.stick) if side.stick >= 0 else -1
+
+
+def _along(plan: Plan, buffer: str, side: Coordinates, loop: int) -> None:
+    """An operand with a single point along its sticks still lies along them."""
+    if side.stick < 0:
+        side.stick, side.elements = loop, plan.elements(buffer)
+        side.steps[loop][-1] = 1

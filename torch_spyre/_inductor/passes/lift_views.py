@@ -1,0 +1,297 @@
+"""View lifting: from host strides to device coordinates.
+
+Before: operands are affine accesses in host elements, and every buffer has a device layout. After: each op is one or
+more pieces whose operands have affine *device* coordinates; loops were split where a view crosses a device dimension,
+until neither div nor mod is left. Only the stick dimension stays one loop: its two coordinates are c // E and c % E.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+
+from ..._C import SpyreTensorLayout
+from ..errors import Unsupported
+
+
+@dataclass(frozen=True)
+class Level:
+    """One device dimension: ``unit`` host elements per step. A stick level covers tile and lane dimension at once."""
+
+    unit: int
+    extent: int
+    dim: int
+    stick: int = 0  # elements per stick where this level is the stick pair, else 0
+    tile_dim: int = -1  # of a stick level; -1: the tensor has one stick along it
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a layout takes a host offset apart: levels with decreasing units, and dimensions that repeat the data."""
+
+    levels: tuple[Level, ...]
+    replicas: tuple[Level, ...]
+    rank: int
+
+    def with_stick_pair(self, elements: int) -> Placement | None:
+        """Tile and lane level as one, if the layout has such a pair (or a single stick)."""
+        lane = next((level for level in self.levels if level.dim == self.rank - 1), None)
+        if lane is None:
+            return None
+        tile = next((level for level in self.levels if level.unit == lane.unit * elements), None)
+        count = tile.extent if tile else 1
+        pair = Level(lane.unit, count * elements, lane.dim, elements, tile.dim if tile else -1)
+        rest = tuple(level for level in self.levels if level not in (lane, tile))
+        if any(lane.unit < level.unit < lane.unit * elements for level in rest):
+            return None
+        levels = tuple(sorted((*rest, pair), key=lambda level: -level.unit))
+        return Placement(levels, self.replicas, self.rank)
+
+
+def placement(layout: SpyreTensorLayout) -> Placement:
+    """The levels of a layout."""
+    sizes, units = layout.device_size, layout.stride_map
+    levels = [Level(u, n, i) for i, (n, u) in enumerate(zip(sizes, units, strict=True)) if n > 1 and u > 0]
+    replicas = [Level(0, n, i) for i, (n, u) in enumerate(zip(sizes, units, strict=True)) if n > 1 and u == 0]
+    return Placement(tuple(sorted(levels, key=lambda level: -level.unit)), tuple(replicas), len(sizes))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand to be lifted: levels to place it on, its host strides along the loops, its host offset.
+
+    ``stick_loop`` is the loop that has to stay whole along the operand's sticks. ``jumps`` has (host stride, extent) per
+    index tensor: what an index adds has to stay on one level.
+    """
+
+    levels: tuple[Level, ...]
+    rank: int
+    strides: tuple[int, ...]
+    offset: int
+    jumps: tuple[tuple[int, int], ...] = ()
+    stick_loop: int = -1
+
+
+@dataclass
+class Coordinates:
+    """Device coordinates of one operand: ``constant[dim] + dot(point, steps[loop][dim])``.
+
+    ``stick`` is the loop that runs along the operand's sticks, -1 if none does: its step stands on the lane dimension
+    and counts elements. ``jumps[j]`` is (dim, step) of index j; on the lane dimension of a stick level it, too, counts
+    elements along the sticks.
+    """
+
+    constant: list[int]
+    steps: list[list[int]]
+    stick: int = -1
+    elements: int = 0
+    tile_dim: int = -1
+    jumps: list[tuple[int, int, bool]] = field(default_factory=list)
+
+
+@dataclass
+class Piece:
+    """A part of an iteration space: loops as (count, which loop of the op it came from), one Coordinates per side."""
+
+    counts: list[int]
+    origins: list[int]
+    sides: list[Coordinates]
+
+
+class NotAligned(Exception):
+    """The stick loop does not run along whole sticks here."""
+
+
+@dataclass
+class _Loop:
+    count: int
+    origin: int
+    rest: list[int]  # per side: host stride not yet placed
+    steps: list[dict[int, int]]  # per side: device dimension -> step
+    inner: bool = True  # what is left of the op's own loop after splits
+
+    def split(self, period: int) -> tuple[_Loop, _Loop]:
+        outer = _Loop(
+            self.count // period,
+            self.origin,
+            [r * period for r in self.rest],
+            [{d: s * period for d, s in steps.items()} for steps in self.steps],
+            inner=False,
+        )
+        inner = _Loop(period, self.origin, list(self.rest), [dict(steps) for steps in self.steps], self.inner)
+        return outer, inner
+
+    def cut(self, count: int) -> _Loop:
+        return _Loop(count, self.origin, list(self.rest), [dict(steps) for steps in self.steps], self.inner)
+
+
+@dataclass
+class _State:
+    loops: list[_Loop]
+    rest: list[int]
+    constants: list[dict[int, int]]
+    side: int = 0
+    level: int = 0
+
+    def cut(self, which: int, at: int) -> tuple[_State, _State]:
+        """[0, at) and [at, count) of one loop."""
+
+        def part(count: int, start: int) -> _State:
+            loops = [loop.cut(count if i == which else loop.count) for i, loop in enumerate(self.loops)]
+            moved = self.loops[which]
+            constants = [dict(c) for c in self.constants]
+            for constant, steps in zip(constants, moved.steps, strict=True):
+                for dim, step in steps.items():
+                    constant[dim] = constant.get(dim, 0) + start * step
+            rest = [r + start * m for r, m in zip(self.rest, moved.rest, strict=True)]
+            return _State(loops, rest, constants, self.side, self.level)
+
+        count = self.loops[which].count
+        return part(at, 0), part(count - at, at)
+
+
+MOST_PIECES = 4096
+
+
+class _Lifter:
+    def __init__(self, sides: list[Side]) -> None:
+        self.sides = sides
+        self.todo: list[_State] = []
+        self.pieces: list[Piece] = []
+
+    def run(self, counts: tuple[int, ...]) -> list[Piece]:
+        loops = [
+            _Loop(n, i, [s.strides[i] for s in self.sides], [{} for _ in self.sides])
+            for i, n in enumerate(counts)
+            if n > 1
+        ]
+        self.todo = [_State(loops, [s.offset for s in self.sides], [{} for _ in self.sides])]
+        while self.todo:
+            state = self.todo.pop()
+            if self._place_all(state):
+                self.pieces.append(self._piece(state))
+                if len(self.pieces) > MOST_PIECES:
+                    raise Unsupported(f"a view that falls into more than {MOST_PIECES} pieces on the card")
+        return self.pieces
+
+    def _place_all(self, state: _State) -> bool:
+        while state.side < len(self.sides):
+            levels = self.sides[state.side].levels
+            while state.level < len(levels):
+                if not self._place(state, levels[state.level]):
+                    return False
+                state.level += 1
+            state.side, state.level = state.side + 1, 0
+        return True
+
+    def _place(self, state: _State, level: Level) -> bool:
+        side, unit = state.side, level.unit
+        begin = state.rest[side] % unit
+        jumps = [(stride % unit) * (extent - 1) for stride, extent in self.sides[side].jumps]
+        reaches = [(loop.count - 1) * (loop.rest[side] % unit) for loop in state.loops]
+        if begin + sum(reaches) + sum(jumps) < unit:
+            self._place_affine(state, level)
+            return True
+        if not reaches or max(reaches) == 0:
+            raise Unsupported("an index that moves across several device dimensions")
+        widest = max(range(len(reaches)), key=reaches.__getitem__)
+        others = sum(reaches) - reaches[widest] + sum(jumps)
+        self._take_apart(state, widest, unit, unit - begin, others)
+        return False
+
+    def _place_affine(self, state: _State, level: Level) -> None:
+        side, unit = state.side, level.unit
+        first, state.rest[side] = divmod(state.rest[side], unit)
+        if first:
+            state.constants[side][level.dim] = state.constants[side].get(level.dim, 0) + first
+        if level.stick and first % level.stick:
+            raise NotAligned
+        last = first
+        for loop in state.loops:
+            step, loop.rest[side] = divmod(loop.rest[side], unit)
+            if not step:
+                continue
+            last += (loop.count - 1) * step
+            loop.steps[side][level.dim] = loop.steps[side].get(level.dim, 0) + step
+            if level.stick and step % level.stick and not (step == 1 and self._runs_along(side, loop)):
+                raise NotAligned
+        if last >= level.extent:
+            raise Unsupported(f"coordinate {last} of a device dimension of {level.extent}: the view leaves its tensor")
+
+    def _runs_along(self, side: int, loop: _Loop) -> bool:
+        return loop.inner and loop.origin == self.sides[side].stick_loop
+
+    def _take_apart(self, state: _State, which: int, unit: int, room: int, others: int) -> None:
+        """Loop ``which`` carries: ``room`` is what is left of the current unit, ``others`` how far the rest reaches."""
+        loop = state.loops[which]
+        step = loop.rest[state.side] % unit
+        period = unit // gcd(step, unit)
+        to_next = -(-room // step)
+        if loop.count > period:
+            # Begin at the head of a unit: whole periods then carry nowhere if the step divides the unit.
+            if unit - room >= step and to_next < loop.count:
+                return self._cut(state, which, to_next)
+            if loop.count % period:
+                return self._cut(state, which, loop.count // period * period)
+            state.loops[which : which + 1] = loop.split(period)
+            self.todo.append(state)
+            return None
+        at = -(-(room - others) // step)
+        if not 1 <= at < loop.count:
+            at = to_next
+        if not 1 <= at < loop.count:
+            at = loop.count // 2
+        return self._cut(state, which, at)
+
+    def _cut(self, state: _State, which: int, at: int) -> None:
+        for i, side in enumerate(self.sides):
+            if self._runs_along(i, state.loops[which]) and any(v.stick and at % v.stick for v in side.levels):
+                raise NotAligned
+        head, tail = state.cut(which, at)
+        self.todo += [tail, head]
+
+    def _piece(self, state: _State) -> Piece:
+        loops = [loop for loop in state.loops if loop.count > 1]
+        sides = []
+        for i, side in enumerate(self.sides):
+            if state.rest[i] or any(loop.rest[i] for loop in loops):
+                if side.levels or side.rank:
+                    raise Unsupported("a view between the elements that its layout holds")
+                # A side without a layout (the values of an iota): what is left is its affine value.
+                sides.append(Coordinates([state.rest[i]], [[loop.rest[i]] for loop in loops]))
+                continue
+            sides.append(self._coordinates(side, i, state, loops))
+        return Piece([loop.count for loop in loops], [loop.origin for loop in loops], sides)
+
+    def _coordinates(self, side: Side, i: int, state: _State, loops: list[_Loop]) -> Coordinates:
+        rank = max(side.rank, 1)
+        pair = next((level for level in side.levels if level.stick), None)
+        constant = [state.constants[i].get(d, 0) for d in range(rank)]
+        steps = [[loop.steps[i].get(d, 0) for d in range(rank)] for loop in loops]
+        found = Coordinates(constant, steps)
+        for stride, _ in side.jumps:
+            rest = stride
+            for level in side.levels:
+                step, rest = divmod(rest, level.unit)
+                if step:
+                    found.jumps.append((level.dim, step, bool(level.stick)))
+                    break
+        if pair is None:
+            return found
+        # Everything but the stick loop moves whole sticks: that belongs to the tile dimension.
+        found.elements, found.tile_dim, lane = pair.stick, pair.tile_dim, pair.dim
+        along = [n for n, loop in enumerate(loops) if steps[n][lane] and self._runs_along(i, loop)]
+        found.stick = along[0] if along else -1
+        for row in [constant, *(row for n, row in enumerate(steps) if n != found.stick)]:
+            if row[lane] % pair.stick:
+                raise NotAligned
+            if row[lane]:
+                row[pair.tile_dim], row[lane] = row[pair.tile_dim] + row[lane] // pair.stick, 0
+        return found
+
+
+def lift(counts: tuple[int, ...], sides: list[Side]) -> list[Piece]:
+    """The pieces of an iteration space. Raises NotAligned if a stick loop cannot stay whole along its sticks."""
+    if any(n == 0 for n in counts):
+        return []
+    return _Lifter(sides).run(counts)

@@ -1,0 +1,108 @@
+"""What the passes work on: a kernel whose buffers have layouts, and its ops as the card will see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from ..._C import SpyreTensorLayout
+from ...ops.table import OPS
+from ..loop_ir import Access, Buffer, Kernel, LoopOp
+from .lift_views import Coordinates, Placement, Side, placement
+
+
+@dataclass
+class DeviceOp:
+    """A piece of a loop op in device coordinates. Sides: one per Access of ``op.ins``, in order, then the output."""
+
+    op: LoopOp
+    counts: list[int]
+    origins: list[int]
+    sides: list[Coordinates]
+    reduced: int  # how many of the last loops are folded
+    slices: list[int] = field(default_factory=list)  # cores per loop
+    parameters: tuple[float, ...] = ()
+
+    def accesses(self) -> list[Access]:
+        return [*(a for a in self.op.ins if isinstance(a, Access)), self.op.out]
+
+
+@dataclass
+class Plan:
+    """A kernel on its way to the card."""
+
+    kernel: Kernel
+    offsets: dict[str, int]  # of arguments: where the tensor begins in its storage, in host elements
+    layouts: dict[str, SpyreTensorLayout]
+    device_ops: list[DeviceOp] = field(default_factory=list)
+    pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
+    pool_bytes: int = 0
+    _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
+
+    def placement(self, buffer: str) -> Placement:
+        layout = self.layouts[buffer]
+        found = self._placements.get(layout)
+        if found is None:
+            found = self._placements[layout] = placement(layout)
+        return found
+
+    def offset(self, access: Access) -> int:
+        return self.offsets.get(access.buffer, 0) + access.offset
+
+    def elements(self, buffer: str) -> int:
+        """Elements per stick."""
+        return self.layouts[buffer].device_size[-1]
+
+    def lane_loop(self, access: Access, counts: tuple[int, ...]) -> int:
+        """The loop that moves along the lanes of an operand's sticks by one, -1 if none does."""
+        unit = self.layouts[access.buffer].stride_map[-1]
+        if unit <= 0:
+            return -1
+        loops = [i for i, n in enumerate(counts) if n > 1 and access.strides[i] == unit]
+        return loops[-1] if loops else -1
+
+    def side(self, access: Access, stick_loop: int, jumps: tuple[tuple[int, int], ...] = ()) -> Side:
+        """An operand for lifting. With a stick loop, or an index along the sticks, tile and lane are one level."""
+        place = self.placement(access.buffer)
+        elements, lane = self.elements(access.buffer), self.layouts[access.buffer].stride_map[-1]
+        if stick_loop >= 0 or any(stride == lane and extent > elements for stride, extent in jumps):
+            place = place.with_stick_pair(elements) or place
+        return Side(place.levels, place.rank, access.strides, self.offset(access), jumps, stick_loop)
+
+    def sides(self, op: LoopOp) -> list[Side]:
+        """The operands of an op for lifting, the output last; each along its own sticks."""
+        kind = OPS[op.name].kind
+        jumps = tuple((i.stride, i.extent) for i in op.indirect)
+        found = []
+        accesses = [a for a in op.ins if isinstance(a, Access)]
+        for position, access in enumerate([*accesses, op.out]):
+            table = (kind == "gather" and position == 0) or (kind == "scatter" and position == len(accesses))
+            found.append(self.side(access, self.lane_loop(access, op.sizes), jumps if table else ()))
+        return found
+
+    def temporary(
+        self, dtype: torch.dtype, size: tuple[int, ...], order: tuple[int, ...], sparse: bool = False
+    ) -> Buffer:
+        """A new internal buffer, dense in ``order`` (outermost first), its last dimension in sticks or one per stick."""
+        strides, step = [0] * len(size), 1
+        for dim in reversed(order):
+            strides[dim] = step
+            step *= max(size[dim], 1)
+        buffer = self.kernel.internal(dtype, size, tuple(strides))
+        self.layouts[buffer.name] = dense_layout(buffer, order, sparse)
+        return buffer
+
+
+def dense_layout(buffer: Buffer, order: tuple[int, ...] | None = None, sparse: bool = False) -> SpyreTensorLayout:
+    """The default layout of a dense buffer, dimensions in the order of their strides unless another one is given."""
+    if order is None:
+        order = stride_order(buffer)
+    if not buffer.size:
+        return SpyreTensorLayout((), buffer.dtype)
+    return SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, [*order, *([-1] if sparse else [])])
+
+
+def stride_order(buffer: Buffer) -> tuple[int, ...]:
+    """Dimensions from the outermost to the innermost. Size-1 dimensions stay where they stand."""
+    return tuple(sorted(range(len(buffer.size)), key=lambda d: (-buffer.stride[d], d)))

@@ -1,0 +1,31 @@
+"""Device memory for the buffers inside a kernel: one scratch allocation, its space reused as buffers die."""
+
+from __future__ import annotations
+
+from .plan import Plan
+
+STICK_BYTES = 128
+
+
+def plan_memory(plan: Plan) -> None:
+    """Fills ``plan.pool`` and ``plan.pool_bytes``: buffers that are alive together do not overlap."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, op in enumerate(plan.device_ops):
+        for access in op.accesses():
+            if plan.kernel.buffers[access.buffer].kind == "internal":
+                first.setdefault(access.buffer, at)
+                last[access.buffer] = at
+    placed: list[tuple[int, int, str]] = []  # (offset, end, name) of what is alive, by offset
+    for name in sorted(first, key=first.__getitem__):
+        placed = [entry for entry in placed if last[entry[2]] >= first[name]]
+        bytes_ = max(plan.layouts[name].device_bytes(), STICK_BYTES)
+        offset = 0
+        for begin, end, _ in placed:
+            if begin - offset >= bytes_:
+                break
+            offset = max(offset, end)
+        placed.append((offset, offset + bytes_, name))
+        placed.sort()
+        plan.pool[name] = offset
+        plan.pool_bytes = max(plan.pool_bytes, offset + bytes_)

@@ -1,0 +1,76 @@
+"""How much of a step a core holds in LX at a time."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from math import prod
+from typing import Any
+
+from ..card import description
+from ..ir.superdsc_rules import STICK_BYTES, elements_of
+
+RESERVED_BYTES = 64 * 1024  # of LX, for the program itself
+ARRAY_ROWS = 64  # fill the matrix unit; fewer rows waste it
+
+
+def lx_budget() -> int:
+    """Bytes of a core's LX that tiles may take; ``DXP_LX_FRAC_AVAIL`` leaves a share to others."""
+    return _budget(float(os.environ.get("DXP_LX_FRAC_AVAIL") or 0.2))
+
+
+@cache
+def _budget(left: float) -> int:
+    return round((description.constants()["lx_bytes"] - RESERVED_BYTES) * (1 - left) / STICK_BYTES) * STICK_BYTES
+
+
+def tile_of(step: dict[str, Any], budget: int) -> list[int]:
+    """Points of each dimension such that two tiles of every operand fit, one at work and one on its way.
+
+    A core's whole part where it fits. Otherwise outer dimensions are halved before inner ones, so that what lies
+    together is loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
+    before every other has come down to its own.
+    """
+    units = _units(step)
+    tile = [
+        min(-(-(-(-extent // cores)) // unit) * unit, extent)
+        for extent, cores, unit in zip(step["extents"], step["slices"], units, strict=True)
+    ]
+    grains = list(units)
+    if step["op"] == "matmul":
+        grains[-3] = ARRAY_ROWS
+    for least in (grains, units):
+        for i, grain in enumerate(least):
+            while tile[i] > grain and 2 * footprint(step, tile) > budget:
+                tile[i] = max(-(-tile[i] // 2 // units[i]) * units[i], grain)
+    return tile
+
+
+def footprint(step: dict[str, Any], tile: list[int]) -> int:
+    """Bytes of one tile of every operand, in whole sticks."""
+    table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
+    return sum(_sticks(operand, tile, i == table) for i, operand in enumerate(step["operands"])) * STICK_BYTES
+
+
+def _sticks(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+    if "value" in operand:
+        return 0
+    elements, along = elements_of(operand["format"]), operand.get("stick", -1)
+    counts = []
+    for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):
+        if i == along:
+            counts.append(-(-points // elements))
+        elif indexed or abs(stride) >= STICK_BYTES:  # an index may lead anywhere
+            counts.append(points)
+        elif stride:
+            counts.append((points - 1) * abs(stride) // STICK_BYTES + 1)
+    return prod(counts)
+
+
+def _units(step: dict[str, Any]) -> list[int]:
+    """Whole sticks of what lies along a dimension; stick sizes are powers of two."""
+    units = [1] * len(step["extents"])
+    for operand in step["operands"]:
+        if operand.get("stick", -1) >= 0:
+            units[operand["stick"]] = max(units[operand["stick"]], elements_of(operand["format"]))
+    return units

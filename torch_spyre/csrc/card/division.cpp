@@ -1,0 +1,190 @@
+// How a step is divided over cores: the points that a core takes, and where they lie.
+#include <algorithm>
+
+#include "program.h"
+
+namespace spyre {
+
+namespace {
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+int64_t sticks(int64_t elements, DataFormat format) {
+  return round_up(elements, elements_per_stick(format)) / elements_per_stick(format);
+}
+
+bool lies_along(const Operand& operand, size_t dimension) { return operand.stick == static_cast<int>(dimension); }
+
+// How far point `at` of a dimension is from its point 0, in elements.
+int64_t distance(const Operand& operand, size_t dimension, int64_t at) {
+  if (operand.argument < 0) return 0;
+  const int64_t stride = operand.strides[dimension] / element_bytes(operand.format);
+  if (!lies_along(operand, dimension)) return at * stride;
+  const int64_t stick = elements_per_stick(operand.format);
+  return at / stick * stride + at % stick;
+}
+
+struct Part {
+  int64_t begin, count;
+};
+
+std::vector<Part> part_of(const Step& step, int core) {
+  const size_t rank = step.extents.size(), kept = rank - folded_dimensions(step);
+  const Dims points = points_per_core(step);
+  std::vector<Part> part(rank);
+  for (size_t i = rank; i-- > 0;) {
+    const int64_t slice = core % step.slices[i];
+    core /= static_cast<int>(step.slices[i]);
+    if (i >= kept)
+      part[i] = {0, slice == 0 ? step.extents[i] : 0};
+    else
+      part[i] = {slice * points[i], std::clamp<int64_t>(step.extents[i] - slice * points[i], 0, points[i])};
+  }
+  return part;
+}
+
+using Sides = std::vector<const Operand*>;
+
+Sides sides_of(const Step& step) {
+  Sides sides;
+  for (size_t i = 0; i < std::min(step.operands.size(), kSides); ++i) sides.push_back(&step.operands[i]);
+  return sides;
+}
+
+// Points of one dimension, as runs that are affine for every operand: whole sticks of the widest kind, then the rest in
+// sticks of the next, and single elements last.
+std::vector<Nest> runs(const Sides& sides, size_t dimension, Part part) {
+  std::vector<int64_t> units;
+  for (const Operand* side : sides)
+    if (lies_along(*side, dimension)) units.push_back(elements_per_stick(side->format));
+  std::sort(units.begin(), units.end(), std::greater<>());
+  units.erase(std::unique(units.begin(), units.end()), units.end());
+  units.push_back(1);
+
+  std::vector<Nest> all;
+  for (size_t widest = 0; widest < units.size(); ++widest) {
+    const int64_t count = part.count / units[widest];
+    if (count == 0) continue;
+    Nest run;
+    for (size_t i = widest; i < units.size(); ++i) {
+      Loop loop{i == widest ? count : units[i - 1] / units[i], {}};
+      for (size_t side = 0; side < sides.size(); ++side)
+        loop.stride[side] = distance(*sides[side], dimension, units[i]);
+      run.loops.push_back(loop);
+    }
+    for (size_t side = 0; side < sides.size(); ++side) run.offset[side] = distance(*sides[side], dimension, part.begin);
+    all.push_back(std::move(run));
+    part.begin += count * units[widest];
+    part.count -= count * units[widest];
+  }
+  return all;
+}
+
+std::vector<Nest> pieces(const Step& step, const Sides& sides, int core, size_t from, size_t to) {
+  std::vector<Nest> all(1);
+  if (from == 0)
+    for (size_t side = 0; side < sides.size(); ++side)
+      all[0].offset[side] = sides[side]->offset / element_bytes(sides[side]->format);
+  const std::vector<Part> part = part_of(step, core);
+  for (size_t i = from; i < to; ++i) {
+    std::vector<Nest> longer;
+    for (const Nest& run : runs(sides, i, part[i]))
+      for (Nest nest : all) {
+        nest.loops.insert(nest.loops.end(), run.loops.begin(), run.loops.end());
+        for (size_t side = 0; side < sides.size(); ++side) nest.offset[side] += run.offset[side];
+        longer.push_back(std::move(nest));
+      }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+}  // namespace
+
+size_t folded_dimensions(const Step& step) {
+  switch (step.op) {
+    case OpCode::reduce:
+    case OpCode::argreduce:
+      return static_cast<size_t>(step.reduced);
+    case OpCode::matmul:
+    case OpCode::scan:
+    case OpCode::topk:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+int indexed_operand(const Step& step) { return step.op == OpCode::gather ? 1 : step.op == OpCode::scatter ? 0 : -1; }
+
+Dims points_per_core(const Step& step) {
+  Dims points(step.extents.size());
+  for (size_t i = 0; i < points.size(); ++i) {
+    points[i] = (step.extents[i] + step.slices[i] - 1) / step.slices[i];
+    if (step.slices[i] == 1) continue;
+    for (const Operand& operand : step.operands)
+      if (lies_along(operand, i)) points[i] = round_up(points[i], elements_per_stick(operand.format));
+    points[i] = std::min(points[i], step.extents[i]);
+  }
+  return points;
+}
+
+std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& points) {
+  const Operand& operand = step.operands[index];
+  int64_t low = operand.offset, high = operand.offset;
+  bool in_sticks = operand.stick >= 0;
+  const auto go = [&](int64_t count, int64_t stride, bool along) {
+    const int64_t way = ((along ? sticks(count, operand.format) : count) - 1) * stride;
+    (way < 0 ? low : high) += way;
+    in_sticks |= along;
+  };
+  for (size_t i = 0; i < points.size(); ++i) go(points[i], operand.strides[i], lies_along(operand, i));
+  if (static_cast<int>(index) == indexed_operand(step))
+    for (const Indirect& indirect : step.indirect) go(indirect.extent, indirect.stride, indirect.stick);
+  return {low, high + (in_sticks ? kStickBytes : element_bytes(operand.format))};
+}
+
+int64_t bytes_behind(const Step& step, size_t index, const Dims& points) {
+  const Operand& operand = step.operands[index];
+  if (operand.argument < 0) return 0;
+  int64_t elements = 1;
+  for (size_t i = 0; i < points.size(); ++i)
+    if (lies_along(operand, i))
+      elements *= round_up(points[i], elements_per_stick(operand.format));
+    else if (operand.strides[i] != 0 || static_cast<int>(index) == indexed_operand(step))
+      elements *= points[i];
+  return elements * element_bytes(operand.format);
+}
+
+Nest core_nest(const Step& step, int core) {
+  const std::vector<Part> part = part_of(step, core);
+  const Sides sides = sides_of(step);
+  Nest nest;
+  nest.loops.resize(part.size());
+  for (size_t i = 0; i < part.size(); ++i) nest.loops[i].count = part[i].count;
+  for (size_t side = 0; side < sides.size(); ++side) {
+    const Operand& operand = *sides[side];
+    if (operand.argument < 0) continue;
+    nest.offset[side] = operand.offset / element_bytes(operand.format);
+    for (size_t i = 0; i < part.size(); ++i) {
+      nest.loops[i].stride[side] = operand.strides[i] / element_bytes(operand.format);
+      nest.offset[side] += distance(operand, i, part[i].begin);
+    }
+  }
+  return nest;
+}
+
+std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to) {
+  return pieces(step, sides_of(step), core, from, to);
+}
+
+std::vector<Nest> core_pieces(const Step& step, int core) { return core_pieces(step, core, 0, step.extents.size()); }
+
+std::vector<Nest> touched(const Step& step, int core, size_t operand) {
+  if (step.operands[operand].argument < 0) return {};
+  std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size());
+  for (Nest& nest : all) std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
+  return all;
+}
+
+}  // namespace spyre

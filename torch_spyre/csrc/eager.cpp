@@ -1,0 +1,403 @@
+#include "eager.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/jit/runtime/operator.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "factories.h"
+#include "fallback.h"
+#include "jobplan.h"
+#include "storage.h"
+
+namespace py = pybind11;
+
+namespace torch_spyre {
+
+namespace {
+
+// --- signatures
+
+void put(std::string& key, const void* bytes, size_t count) { key.append(static_cast<const char*>(bytes), count); }
+void put(std::string& key, int64_t number) { put(key, &number, sizeof number); }
+void put(std::string& key, c10::IntArrayRef numbers) { put(key, numbers.data(), numbers.size() * sizeof(int64_t)); }
+void put(std::string& key, const std::string& text) {
+  put(key, static_cast<int64_t>(text.size()));
+  key += text;
+}
+void put(std::string& key, const spyre::Layout& layout) {
+  const char kind[] = {static_cast<char>(layout.format), static_cast<char>(layout.arrangement),
+                       static_cast<char>(layout.device_size.size())};
+  put(key, kind, sizeof kind);
+  put(key, c10::IntArrayRef(layout.device_size));
+  put(key, c10::IntArrayRef(layout.stride_map));
+}
+
+// Everything about a call that its kernel depends on, as bytes.
+class Signature {
+ public:
+  Signature(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+    key.reserve(1024);
+    put(key, op.operator_name().name);
+    put(key, op.operator_name().overload_name);
+    for (const c10::IValue& argument : arguments) complete = complete && add(argument);
+  }
+
+  std::string key;
+  c10::SmallVector<const at::Tensor*, 8> tensors;  // those on the card, lists flattened
+  bool complete = true;                            // false: an argument that no kernel can take
+
+ private:
+  bool add(const c10::IValue& value) {
+    if (value.isTensor()) return add(value.toTensor());
+    if (value.isNone()) {
+      key += 'n';
+    } else if (value.isInt()) {
+      key += 'i';
+      put(key, value.toInt());
+    } else if (value.isDouble()) {
+      const double number = value.toDouble();
+      key += 'd';
+      put(key, &number, sizeof number);
+    } else if (value.isBool()) {
+      key += value.toBool() ? 'T' : 'F';
+    } else if (value.isString()) {
+      key += 's';
+      put(key, value.toStringRef());
+    } else if (value.isDevice()) {
+      key += 'D';
+      key += static_cast<char>(value.toDevice().type());
+      key += static_cast<char>(value.toDevice().index());
+    } else if (value.isList()) {
+      const auto elements = value.toListRef();
+      key += 'l';
+      put(key, static_cast<int64_t>(elements.size()));
+      for (const c10::IValue& element : elements)
+        if (!add(element)) return false;
+    } else {
+      return false;  // generators, symbolic numbers, complex ones
+    }
+    return true;
+  }
+
+  bool add(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      key += 'u';
+      return true;
+    }
+    const bool number = tensor.device().is_cpu();
+    key += number ? 'c' : 't';
+    key += static_cast<char>(tensor.scalar_type());
+    if (number) {  // a constant of the kernel
+      if (tensor.dim() > 0 || tensor.is_conj() || tensor.is_neg()) return false;
+      key += static_cast<char>(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+      put(key, tensor.const_data_ptr(), tensor.element_size());
+      return true;
+    }
+    SpyreStorageImpl& storage = storage_of(tensor);
+    // Host bytes, and memory that was freed: the way over the host tells what is wrong with them.
+    if (storage.untyped || storage.dtype != tensor.scalar_type() || (!storage.alive() && tensor.numel() != 0) ||
+        (storage.dtype == at::kByte && byte_window(tensor)))
+      return false;
+    key += static_cast<char>(tensor.dim());
+    put(key, tensor.sizes());
+    put(key, tensor.strides());
+    put(key, tensor.storage_offset() + storage.origin);
+    blocks_.push_back(storage.held().block);
+    put(key, std::find(blocks_.begin(), blocks_.end(), blocks_.back()) - blocks_.begin());
+    put(key, storage.layout());
+    tensors.push_back(&tensor);
+    return true;
+  }
+
+  c10::SmallVector<const spyre::Block*, 8> blocks_;  // of `tensors`
+};
+
+// --- kernels
+
+struct Kernel {
+  struct Output {
+    spyre::Dims size, strides;
+    at::ScalarType dtype;
+    std::optional<spyre::Layout> layout;  // none: the default one
+  };
+  struct Return {
+    enum class From { nothing, argument, output } from;
+    size_t index;
+  };
+
+  bool native = false;
+  std::string reason;                          // why it is not
+  std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute, the results are empty
+  std::vector<size_t> arguments;               // the launch takes these tensors of the call, then the outputs
+  std::vector<Output> outputs;
+  std::vector<Return> returns;
+  std::vector<std::pair<size_t, size_t>> copies;  // (tensor of the call, output copied into it afterwards)
+  std::vector<std::pair<size_t, spyre::Dims>>
+      resize;  // tensors of the call to resize; then the call has another kernel
+};
+using KernelPtr = std::shared_ptr<const Kernel>;
+
+// The kernels used last, by signature. Kernels are let go outside the lock: a plan may hold Python objects, and who
+// waits for the GIL must not hold anything that its holder may wait for.
+class Kernels {
+ public:
+  KernelPtr find(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_key_.find(key);
+    if (found == by_key_.end()) return nullptr;
+    order_.splice(order_.begin(), order_, found->second);
+    return found->second->second;
+  }
+
+  void add(std::string key, KernelPtr kernel) {
+    Order dropped;
+    const std::lock_guard lock(mutex_);  // released before `dropped`
+    if (by_key_.count(key)) return;      // another thread was first
+    order_.emplace_front(std::move(key), std::move(kernel));
+    by_key_.emplace(order_.front().first, order_.begin());
+    if (order_.size() <= kMost) return;
+    by_key_.erase(order_.back().first);
+    dropped.splice(dropped.begin(), order_, std::prev(order_.end()));
+  }
+
+  void clear() {
+    Order dropped;
+    const std::lock_guard lock(mutex_);
+    by_key_.clear();
+    dropped.swap(order_);
+  }
+
+  size_t size() {
+    const std::lock_guard lock(mutex_);
+    return order_.size();
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  using Order = std::list<std::pair<std::string, KernelPtr>>;
+  std::mutex mutex_;
+  Order order_;  // the one used last comes first
+  std::unordered_map<std::string_view, Order::iterator> by_key_;
+};
+
+Kernels& kernels() {
+  static auto* all = new Kernels;  // outlives the interpreter, whose objects plans may hold
+  return *all;
+}
+std::atomic<int64_t> launched{0}, compiled{0};
+
+// --- compiling
+
+// What a signature can hold, as Python sees it.
+py::object to_python(const c10::IValue& value, c10::TypePtr type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return py::none();
+    return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? py::cast(tensor.item()) : py::cast(tensor);
+  }
+  if (value.isNone()) return py::none();
+  if (value.isDouble()) return py::cast(value.toDouble());
+  if (value.isBool()) return py::cast(value.toBool());
+  if (value.isString()) return py::cast(value.toStringRef());
+  if (value.isDevice()) return py::cast(value.toDevice());
+  if (value.isList()) {
+    py::list list;
+    for (const c10::IValue& element : value.toListRef()) list.append(to_python(element, type->containedType(0)));
+    return list;
+  }
+  switch (type->kind()) {
+    case c10::TypeKind::ScalarTypeType:
+      return py::cast(value.toScalarType());
+    case c10::TypeKind::MemoryFormatType:
+      return py::cast(value.toMemoryFormat());
+    case c10::TypeKind::LayoutType:
+      return py::cast(value.toLayout());
+    default:
+      return py::cast(value.toInt());
+  }
+}
+
+Kernel parse(const py::object& found) {
+  Kernel kernel;
+  if (py::isinstance<py::str>(found)) kernel.reason = found.cast<std::string>();
+  if (!py::isinstance<py::dict>(found)) return kernel;
+  kernel.native = true;
+  const auto description = found.cast<py::dict>();
+  for (const auto& entry : description["resize"].cast<py::list>()) {
+    const auto [tensor, size] = entry.cast<std::pair<size_t, spyre::Dims>>();
+    kernel.resize.emplace_back(tensor, size);
+  }
+  kernel.plan = description["plan"].cast<std::shared_ptr<spyre::JobPlan>>();
+  kernel.arguments = description["arguments"].cast<std::vector<size_t>>();
+  kernel.copies = description["copies"].cast<std::vector<std::pair<size_t, size_t>>>();
+  for (const auto& entry : description["outputs"].cast<py::list>()) {
+    const auto output = entry.cast<py::dict>();
+    Kernel::Output made{output["size"].cast<spyre::Dims>(), output["stride"].cast<spyre::Dims>(),
+                        output["dtype"].cast<at::ScalarType>(), output["layout"].cast<std::optional<spyre::Layout>>()};
+    if (made.layout && *made.layout == spyre::default_layout(made.size, made.strides, made.layout->format))
+      made.layout.reset();
+    kernel.outputs.push_back(std::move(made));
+  }
+  for (const auto& entry : description["returns"].cast<py::list>()) {
+    using From = Kernel::Return::From;
+    if (entry.is_none()) {
+      kernel.returns.push_back({From::nothing, 0});
+      continue;
+    }
+    const auto [from, index] = entry.cast<std::pair<std::string, size_t>>();
+    kernel.returns.push_back({from == "argument" ? From::argument : From::output, index});
+  }
+  return kernel;
+}
+
+KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, c10::Device device) {
+  py::gil_scoped_acquire gil;
+  const c10::DeviceGuard on(device);
+  // Python traces the op as if called afresh, not from below autograd.
+  const c10::impl::ForceDispatchKeyGuard afresh(c10::default_included_set, c10::default_excluded_set);
+  try {
+    py::list positional;
+    py::dict named;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::Argument& argument = op.schema().arguments()[i];
+      py::object value = to_python(arguments[i], argument.real_type());
+      if (argument.kwarg_only()) {
+        named[argument.name().c_str()] = value;
+      } else {
+        positional.append(value);
+      }
+    }
+    const py::object compile_call = py::module_::import("torch_spyre.ops.eager").attr("compile_call");
+    auto kernel = std::make_shared<const Kernel>(
+        parse(compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named)));
+    if (kernel->plan) ++compiled;
+    return kernel;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    python_error raised;
+    raised.persist();
+    throw raised;
+  }
+}
+
+// --- running
+
+at::Tensor allocate(const Kernel::Output& output, c10::Device device) {
+  if (output.layout)
+    return empty_with_layout(output.size, output.strides, output.dtype, *output.layout, device.index());
+  return at::empty_strided(output.size, output.strides, at::TensorOptions().dtype(output.dtype).device(device));
+}
+
+void run(const Kernel& kernel, const Signature& call, size_t arguments, torch::jit::Stack* stack, c10::Device device) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(kernel.arguments.size() + kernel.outputs.size());
+  for (const size_t i : kernel.arguments) tensors.push_back(*call.tensors[i]);
+  for (const Kernel::Output& output : kernel.outputs) tensors.push_back(allocate(output, device));
+  if (kernel.plan) {
+    launch_jobplan(kernel.plan, tensors);
+    launched.fetch_add(1, std::memory_order_relaxed);
+  }
+  const auto output = [&](size_t i) -> const at::Tensor& { return tensors[kernel.arguments.size() + i]; };
+  for (const auto& [target, source] : kernel.copies) call.tensors[target]->copy_(output(source));
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const Kernel::Return& result : kernel.returns) {
+    using From = Kernel::Return::From;
+    results.emplace_back(result.from == From::argument ? *call.tensors[result.index]
+                         : result.from == From::output ? output(result.index)
+                                                       : at::Tensor());
+  }
+  torch::jit::drop(*stack, arguments);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+}  // namespace
+
+bool run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, std::string& reason) {
+  const size_t count = op.schema().arguments().size();
+  for (bool resized = false;; resized = true) {
+    const auto arguments = torch::jit::last(*stack, count);
+    Signature call(op, arguments);
+    if (!call.complete) return false;
+    KernelPtr kernel = kernels().find(call.key);
+    if (!kernel) {
+      kernel = compile(op, arguments, device);
+      kernels().add(call.key, kernel);
+    }
+    if (!kernel->native || (resized && !kernel->resize.empty())) {
+      reason = kernel->reason;
+      return false;
+    }
+    if (kernel->resize.empty()) {
+      run(*kernel, call, count, stack, device);
+      return true;
+    }
+    for (const auto& [tensor, size] : kernel->resize) fit_output(*call.tensors[tensor], size);
+  }
+}
+
+std::map<std::string, int64_t> kernel_counts() {
+  return {{"launched", launched}, {"compiled", compiled}, {"kept", static_cast<int64_t>(kernels().size())}};
+}
+
+void forget_kernels() { kernels().clear(); }
+
+c10::OperatorName functional_overload(const c10::FunctionSchema& schema) {
+  if (!schema.is_mutable()) return schema.operator_name();
+  const bool in_place = schema.name().back() == '_';
+  std::string name = schema.name();
+  if (in_place) name.pop_back();
+  std::vector<const c10::Argument*> read;
+  for (const c10::Argument& argument : schema.arguments())
+    if (in_place || !argument.is_out()) read.push_back(&argument);
+  for (const auto& candidate : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
+    const c10::FunctionSchema& other = candidate->schema();
+    if (!other.is_mutable() && std::equal(read.begin(), read.end(), other.arguments().begin(), other.arguments().end(),
+                                          [](const c10::Argument* a, const c10::Argument& b) {
+                                            return a->name() == b.name() && *a->real_type() == *b.real_type();
+                                          }))
+      return other.operator_name();
+  }
+  return schema.operator_name();
+}
+
+std::string layout_key(const at::Tensor& tensor) {
+  std::string key;
+  put(key, storage_of(tensor).layout());
+  return key;
+}
+
+std::vector<Place> argument_places(const std::vector<at::Tensor>& tensors) {
+  std::vector<Place> places;
+  for (const at::Tensor& tensor : tensors) {
+    SpyreStorageImpl& storage = storage_of(tensor);
+    const auto shares = [&](const at::Tensor& other) { return storage_of(other).held().block == storage.held().block; };
+    places.push_back({&storage.layout(), tensor.storage_offset() + storage.origin,
+                      std::find_if(tensors.begin(), tensors.end(), shares) - tensors.begin()});
+  }
+  return places;
+}
+
+std::string argument_signature(const std::vector<at::Tensor>& tensors) {
+  std::string key;
+  key.reserve(tensors.size() * 96);
+  for (const Place& place : argument_places(tensors)) {
+    put(key, *place.layout);
+    put(key, place.offset);
+    put(key, place.shared);
+  }
+  return key;
+}
+
+}  // namespace torch_spyre

@@ -1,0 +1,273 @@
+"""From an OpSpec to its SuperDSC. Cannot fail on a spec that the rules let pass."""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import cache
+from typing import Any
+
+from ..ops.table import OPS, OpRow
+from .coordinates import Access, access, device_bytes
+from .folds import Dim, core_ids, core_slices, divided, json_number, per_core, start_addresses, walk_of_cores
+from .op_spec import OpSpec
+from .op_spec_rules import INTEGERS, constants_of, folded_symbols, index_bounds, loop_space
+
+# Names of dimensions; a matrix product calls its last two out and in.
+LABELS = ("mb", "x", "y", "out", "in")
+# Beyond every integer of the card, and exact as a double: what stands for infinity where integers are folded.
+INTEGER_LIMIT = 2.0**62
+
+
+def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
+    """The SuperDSC of one op, ``{"<index>_<op>": {...}}``."""
+    row, space = OPS[spec.op], loop_space(spec)
+    labels = dict(zip(space, _labels(len(space), row.kind == "matmul"), strict=True))
+    slices = tuple(cores for _, cores in space.values())
+    used = math.prod(slices)
+    dims = list(labels.values())
+    folded = [labels[name] for name in folded_symbols(spec)]
+    tensors = [_Tensor(spec, position, labels, space) for position in range(len(spec.args))]
+    shape = [divided(labels[name], *given, _unit(labels[name], tensors)) for name, given in space.items()]
+    inputs, constants = _inputs(spec, tensors)
+    parameters = _parameters(spec, row)
+    masks = _masks(row, tensors, folded, {dim.name: dim.size for dim in shape})
+    mask = -1
+    if masks and row.start is not None:
+        mask = len(constants)
+        constants.append(_constant(mask, "maskvalue", parameters[0] if parameters else 0.0, _integers(spec)))
+    ids = core_ids(used)
+    op = {
+        "numCoresUsed_": used,
+        "numCoreletsUsed_": 1,
+        "coreIdsUsed_": list(range(used)),
+        "dimOrder_": dims,
+        "foldedDims_": folded,
+        "N_": {"name_": "n"} | {f"{dim.name}_": dim.size for dim in shape},
+        "dataStageParam_": {"0": per_core(shape)},
+        "primaryDsInfo_": {tensor.role: tensor.primary() for tensor in tensors},
+        "scheduleTree_": [tensor.allocate(shape) for tensor in tensors],
+        "labeledDs_": [tensor.labeled() for tensor in tensors],
+        "constantInfo_": {str(i): constant for i, constant in enumerate(constants)},
+        "coordinateMasking_": masks,
+        "maskingConstId_": mask,
+        "indirectAccessIndexLabeledDs": [tensors[i].reference for i in sorted(index_bounds(spec))],
+        "computeOp_": [
+            {
+                "exUnit": row.unit,
+                "opFuncName": spec.op,
+                "attributes_": {"dataFormat_": spec.args[-1].device_dtype.name, "fidelity_": "regular"},
+                "location": "Inner",
+                "inputLabeledDs": inputs,
+                "outputLabeledDs": [tensors[-1].reference],
+                "parameters_": [json_number(value) for value in parameters],
+                "checked_": int(spec.op_info.get("checked", False)),
+            }
+        ],
+    }
+    return {
+        f"{index}_{spec.op}": {
+            "source_": spec.op_info.get("source", ""),
+            "sdscFoldProps_": [{"factor_": 1, "label_": "time"}],
+            "sdscFolds_": {
+                "dim_prop_func": [{"Affine": {"alpha_": 1, "beta_": 0}}],
+                "dim_prop_attr": [{"factor_": 1, "label_": "time"}],
+                "data_": {"[0]": "0"},
+            },
+            "coreFoldProp_": {"factor_": used, "label_": "core"},
+            "coreletFoldProp_": {"factor_": 1, "label_": "corelet"},
+            "numCoresUsed_": used,
+            "coreIdToDsc_": dict.fromkeys(ids, 0),
+            "numWkSlicesPerDim_": dict(zip(dims, slices, strict=True)),
+            "coreIdToWkSlice_": {
+                core: dict(zip(dims, at, strict=True)) for core, at in zip(ids, core_slices(slices), strict=True)
+            },
+            "coreIdToDscSchedule": {core: [[-1, 0, 0, 0]] for core in ids},
+            "dscs_": [{spec.op: op}],
+        }
+    }
+
+
+def _unit(label: str, tensors: list[_Tensor]) -> int:
+    """Whole sticks of everything that lies along a dimension; stick sizes are powers of two."""
+    return max((tensor.elements for tensor in tensors if tensor.stick == label), default=1)
+
+
+@cache
+def _labels(rank: int, matmul: bool) -> list[str]:
+    if matmul:
+        return [*_labels(rank - 2, False)[:3], *(f"d{i}" for i in range(3, rank - 2)), "out", "in"]
+    return [*LABELS[:rank], *(f"d{i}" for i in range(len(LABELS), rank))]
+
+
+def _integers(spec: OpSpec) -> bool:
+    """Whether the op computes on integers: its last input that is a tensor and no index is one, or else its result."""
+    indices = index_bounds(spec)
+    data = [arg for position, arg in enumerate(spec.args[:-1]) if position not in indices]
+    return (data or spec.args)[-1].device_dtype.name in INTEGERS
+
+
+def _parameters(spec: OpSpec, row: OpRow) -> list[float]:
+    given = [float(value) for value in spec.op_info.get("parameters", ())]
+    if row.kind not in ("reduction", "scan") or row.start is None:
+        return given
+    start = row.start
+    if math.isinf(start) and _integers(spec):
+        start = math.copysign(INTEGER_LIMIT, start)
+    if spec.op != "mean":
+        return [start]
+    return [start, 1 / math.prod(loop_space(spec)[name][0] for name in folded_symbols(spec))]
+
+
+def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, Any]:
+    """The number as the op computes with it: fp32 or int64, rounded to no format of memory."""
+    if integer:
+        bits = int(value) & (2**64 - 1)
+    else:
+        with_limits = max(min(value, 3.4028234663852886e38), -3.4028234663852886e38) if math.isfinite(value) else value
+        bits = struct.unpack("<I", struct.pack("<f", with_limits))[0]
+    return {
+        "dataFormat_": "IEEE_INT64" if integer else "IEEE_FP32",
+        "name_": f"{name}{index}",
+        "data_": {
+            "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
+            "dim_prop_attr": [
+                {"factor_": 1, "label_": "core"},
+                {"factor_": 1, "label_": "corelet"},
+                {"factor_": 1, "label_": "time"},
+            ],
+            "data_": {"[0, 0, 0]": [bits]},
+        },
+    }
+
+
+def _inputs(spec: OpSpec, tensors: list[_Tensor]) -> tuple[list[str], list[dict[str, Any]]]:
+    """What the op reads, in order, and the numbers among it."""
+    values = constants_of(spec)
+    formats = {int(position): fmt for position, fmt in spec.op_info.get("formats", {}).items()}
+    given = iter(tensors[:-1])
+    names: list[str] = []
+    constants: list[dict[str, Any]] = []
+    for position in range(len(tensors) - 1 + len(values)):
+        if position in values:
+            integer = formats[position].name in INTEGERS if position in formats else _integers(spec)
+            constants.append(_constant(len(constants), "constant", float(values[position]), integer))
+            names.append(constants[-1]["name_"])
+        else:
+            names.append(next(given).reference)
+    return names, constants
+
+
+def _masks(row: OpRow, tensors: list[_Tensor], folded: list[str], sizes: dict[str, int]) -> dict[str, Any]:
+    """Folded dimensions whose last stick is not full: [[elements, padding]]. What lies behind must not count."""
+    if row.kind not in ("reduction", "matmul", "argreduce", "topk"):
+        return {}
+    masks = {}
+    for tensor in tensors[:-1]:
+        padding = -sizes.get(tensor.stick, 0) % tensor.elements
+        if tensor.stick in folded and padding:
+            masks[tensor.stick] = [[sizes[tensor.stick], padding]]
+    return masks
+
+
+class _Tensor:
+    """One argument on its way into the file, by labels instead of symbols."""
+
+    def __init__(
+        self,
+        spec: OpSpec,
+        position: int,
+        labels: dict[str, str],
+        space: dict[str, tuple[int, int]],
+    ) -> None:
+        self.arg = arg = spec.args[position]
+        self.position, self.labels, self.space = position, labels, space
+        self.elements = arg.device_dtype.elems_per_stick()
+        self.walk: Access = access(arg.device_coordinates, arg.device_size, self.elements, self.space)
+        self.stick = labels.get(self.walk.stick, "")
+        self.bounds = index_bounds(spec)
+        self.role = self._role()
+        self.name = f"Tensor{position}"
+        self.reference = f"{self.name}-idx{position}"
+        self.indirection = OPS[spec.op].kind if any(name.startswith("@") for name in self.walk.strides) else "none"
+
+    def _role(self) -> str:
+        if not self.arg.is_input:
+            return "OUTPUT"
+        if self.position in self.bounds:
+            nth = sorted(self.bounds).index(self.position)
+            return f"KERNEL_IDX{nth or ''}"
+        nth = sum(position not in self.bounds for position in range(self.position))
+        return ("INPUT", "KERNEL")[nth] if nth < 2 else f"INPUT{nth}"
+
+    def layout(self) -> list[str]:
+        """The dimensions the tensor has, by falling stride; its stick dimension counts by sticks."""
+        strides = self.walk.strides
+        moving = [name for name in self.labels if strides.get(name)]
+        return [self.labels[name] for name in sorted(moving, key=lambda name: -abs(strides[name]))]
+
+    def primary(self) -> dict[str, Any]:
+        return {
+            "layoutDimOrder_": self.layout(),
+            "stickDimOrder_": [self.stick] if self.stick else [],
+            "stickSize_": [self.elements],
+        }
+
+    def labeled(self) -> dict[str, Any]:
+        component = self.component()
+        return {
+            "ldsIdx_": self.position,
+            "dsName_": self.name,
+            "dsType_": self.role,
+            "scale_": [1] * len(self.labels),
+            "wordLength": 128 // self.elements,
+            "dataFormat_": self.arg.device_dtype.name,
+            "memOrg_": {memory: {"isPresent": int(memory == component)} for memory in ("hbm", "lx")},
+            "argument_": self.arg.arg_index,
+            "poolOffset_": self.arg.allocation.get("pool", -1),
+            "sizeBytes_": device_bytes(self.arg.device_size),
+        }
+
+    def component(self) -> str:
+        return "lx" if "lx" in self.arg.allocation else "hbm"
+
+    def allocate(self, shape: list[Dim]) -> dict[str, Any]:
+        strides, layout = self.walk.strides, self.layout()
+        moves = {label: strides.get(name, 0) for name, label in self.labels.items()}
+        first = self.walk.offset + self.arg.allocation.get("lx", 0)
+        padding = -self.space[self.walk.stick][0] % self.elements if self.stick else 0
+        return {
+            "nodeType_": "allocate",
+            "name_": f"allocate-{self.name}_{self.component()}",
+            "prev_": "",
+            "ldsIdx_": self.position,
+            "component_": self.component(),
+            "layoutDimOrder_": layout,
+            "maxDimSizes_": [-1] * len(layout),
+            "startAddressCoreCorelet_": start_addresses(first, moves, self.stick, self.elements, shape),
+            "isStartAddrSymbolic_": int("lx" not in self.arg.allocation),
+            "backGapCore_": {self.stick: padding} if self.stick else {},
+            "coordinates_": {
+                "coordInfo": {dim.name: walk_of_cores(dim) for dim in shape if moves[dim.name]},
+                "coreIdToWkSlice_": {},
+            },
+            "byteStrides_": moves,
+            "stickDim_": self.stick,
+            "loopStrides_": {
+                name: stride for name, stride in strides.items() if name not in self.labels and name[0] != "@"
+            },
+            "indirectAllocType_": self.indirection,
+            "relatedIndirectAccessAlloc_": [f"allocate-Tensor{i}_hbm" for i in sorted(self.bounds)]
+            if self.indirection != "none"
+            else [],
+            "indirect_": [
+                {
+                    "ldsIdx_": position,
+                    "extent_": extent,
+                    "stride_": strides[f"@{position}"],
+                    "stick_": int(self.walk.stick == f"@{position}"),
+                }
+                for position, extent in sorted(self.bounds.items())
+                if f"@{position}" in strides
+            ],
+        }
