@@ -19,6 +19,6 @@ class Decompositions(dict[torch._ops.OpOverload, Callable[..., Any]]):
 @cache
 def decompositions() -> Decompositions:
     """Inductor's table with the card's changes."""
-    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor import decomposition
 
-    return Decompositions(select_decomp_table())
+    return Decompositions(decomposition.decompositions)
