@@ -115,15 +115,18 @@ class _Call:
         )
 
     def _results(self) -> Results:
-        """The results' shapes and dtypes. A call that is wrong is left to the host, whose errors users know."""
-        shapes = [_empty_like(self.tensors[i], "meta") for i in self.inputs]
+        """The results' shapes and dtypes."""
+        results = self._apply_to_shapes(self.functional)
+        if self.numbers and _dtypes(results) != _dtypes(self._apply_to_shapes(self.functional, numbers=False)):
+            raise Unsupported("A tensor on the host decides the result's dtype.")
+        return results
+
+    def _apply_to_shapes(self, op: OpOverload, numbers: bool = True) -> Results:
+        """A call that is wrong is left to the host, whose errors users know."""
         try:
-            results = self._apply(self.functional, shapes)
-            if self.numbers and _dtypes(results) != _dtypes(self._apply(self.functional, shapes, numbers=False)):
-                raise Unsupported("A tensor on the host decides the result's dtype.")
+            return self._apply(op, [_empty_like(self.tensors[i], "meta") for i in self.inputs], numbers)
         except Exception as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
-        return results
 
     def _resize(self, results: Results) -> list[tuple[int, list[int]]]:
         sizes = [(i, result.size()) for i, result in zip(self.written, results, strict=False) if result is not None]
@@ -133,14 +136,8 @@ class _Call:
         targets = [self.tensors[i] for i in self.written]
         if any(torch._debug_has_internal_overlap(target) != 0 for target in targets):
             raise Unsupported("Elements of the written tensor share memory.")
-        if not targets or _dtypes(targets) == _dtypes(results):
-            return
-        try:
-            self._apply(
-                self.op, [_empty_like(self.tensors[i], "meta") for i in self.inputs]
-            )  # raises where PyTorch does not cast the result
-        except Exception as error:
-            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        if targets and _dtypes(targets) != _dtypes(results):
+            self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
 
     def _is_shared(self, written: int) -> bool:
         """Whether the call has another view of the memory that is written: a result then waits in its own tensor."""
