@@ -25,7 +25,7 @@ MEAN = """\
 fold mean over c0: 5/5, c1: 200/1
   in  arg0 SEN169_FP16[4, 5, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   out arg1 SEN169_FP16[5, 64] at [c0, 0]
-  with {"reduced": ["c1"]}"""
+  with {"reduced": ["c1"], "parameters": [0.005]}"""
 MATMUL = """\
 matmul over c0: 2/1, c1: 9/1, c2: 128/2, c3: 200/2
   in  arg0 SEN169_FP16[2, 4, 9, 64] at [c0, floor(c3/64), c1, Mod(c3, 64)]

@@ -126,9 +126,7 @@ def _parameters(spec: OpSpec, row: OpRow) -> list[float]:
     start = row.start
     if math.isinf(start) and _integers(spec):
         start = math.copysign(INTEGER_LIMIT, start)
-    if spec.op != "mean":
-        return [start]
-    return [start, 1 / math.prod(loop_space(spec)[name][0] for name in folded_symbols(spec))]
+    return [start, *given]
 
 
 def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, Any]:
@@ -148,13 +146,13 @@ def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, A
 def _inputs(spec: OpSpec, tensors: list[_Tensor]) -> tuple[list[str], list[dict[str, Any]]]:
     """What the op reads, in order, and the numbers among it."""
     values = constants_of(spec)
-    formats = {int(position): fmt for position, fmt in spec.op_info.get("formats", {}).items()}
+    formats = {int(position): name for position, name in spec.op_info.get("formats", {}).items()}
     given = iter(tensors[:-1])
     names: list[str] = []
     constants: list[dict[str, Any]] = []
     for position in range(len(tensors) - 1 + len(values)):
         if position in values:
-            integer = formats[position].name in INTEGERS if position in formats else _integers(spec)
+            integer = formats[position] in INTEGERS if position in formats else _integers(spec)
             constants.append(_constant(len(constants), "constant", float(values[position]), integer))
             names.append(constants[-1]["name_"])
         else:

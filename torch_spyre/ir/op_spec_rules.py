@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
+from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
@@ -23,9 +24,10 @@ class InvalidOpSpec(ValueError):
 
 def folded_symbols(spec: OpSpec) -> list[str]:
     """The symbols that the result does not have: those named, or what the op folds by its nature."""
-    if OPS[spec.op].kind in ("matmul", "topk"):
+    kind = OPS[spec.op].kind
+    if kind in ("matmul", "topk"):
         return [str(list(spec.iteration_space)[-1])]
-    return [str(name) for name in spec.op_info.get("reduced", ())]
+    return list(spec.op_info.get("reduced", ())) if kind in ("reduction", "argreduce") else []
 
 
 def index_bounds(spec: OpSpec) -> dict[int, int]:
@@ -101,6 +103,9 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     for position in constants:
         if not 0 <= position < row.arity:
             yield "op_info.constants", f"{row.name} has no input {position} that could be a number"
+    for position, name in spec.op_info.get("formats", {}).items():
+        if int(position) not in constants or name not in DataFormats.__members__:
+            yield "op_info.formats", f"{name} of input {position} is no format of a constant"
     wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:
