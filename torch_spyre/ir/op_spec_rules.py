@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING
 
 from .._C import DataFormats
@@ -37,6 +37,20 @@ def index_bounds(spec: OpSpec) -> dict[int, int]:
 
 def constants_of(spec: OpSpec) -> dict[int, float]:
     return {int(position): value for position, value in spec.op_info.get("constants", {}).items()}
+
+
+def computes_integers(spec: OpSpec) -> bool:
+    """Whether the op computes on integers: its last input that is a tensor and no index is one, or else its result."""
+    indices = index_bounds(spec)
+    data = [arg for position, arg in enumerate(spec.args[:-1]) if position not in indices]
+    return (data or spec.args)[-1].device_dtype.name in INTEGERS
+
+
+def integer_constants(spec: OpSpec) -> set[int]:
+    """The constants that are integers to the op: by their format, or as the op computes."""
+    formats = {int(position): name for position, name in spec.op_info.get("formats", {}).items()}
+    otherwise = computes_integers(spec)
+    return {i for i in constants_of(spec) if (formats[i] in INTEGERS if i in formats else otherwise)}
 
 
 def loop_space(spec: OpSpec) -> dict[str, tuple[int, int]]:
@@ -106,6 +120,9 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     for position, name in spec.op_info.get("formats", {}).items():
         if int(position) not in constants or name not in DataFormats.__members__:
             yield "op_info.formats", f"{name} of input {position} is no format of a constant"
+    for position in integer_constants(spec):
+        if not isfinite(constants[position]) or constants[position] != int(constants[position]):
+            yield "op_info.constants", f"input {position} is an integer, not {constants[position]}"
     wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:
