@@ -21,4 +21,6 @@ def decompositions() -> Decompositions:
     """Inductor's table with the card's changes."""
     from torch._inductor import decomposition
 
-    return Decompositions(decomposition.decompositions)
+    from .lowerings import LOWERINGS
+
+    return Decompositions({op: how for op, how in decomposition.decompositions.items() if op not in LOWERINGS})

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ..card import description
+from ..ir.folds import divided
 from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
 RESERVED_BYTES = 64 * 1024  # of LX, for the program itself
@@ -33,7 +34,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     """
     units = _units(step)
     tile = [
-        min(-(-(-(-extent // cores)) // unit) * unit, extent)
+        divided("", extent, cores, unit).points
         for extent, cores, unit in zip(step["extents"], step["slices"], units, strict=True)
     ]
     grains = list(units)

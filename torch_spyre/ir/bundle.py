@@ -52,10 +52,9 @@ def emit(name: str, specs: Sequence[OpSpec | LoopSpec]) -> tuple[str, list[str]]
 
     def node(spec: OpSpec | LoopSpec) -> Execute | For:
         if isinstance(spec, LoopSpec):
-            inner = [node(each) for each in spec.body]
-            for s in reversed(spec.tiled_symbols[1:]):  # several names of one loop turn together
-                raise InvalidBundle(f"loop over {spec.tiled_symbols[0]} and {s}: one loop has one symbol")
-            return For(str(spec.tiled_symbols[0]), spec.count, inner)
+            if len(spec.tiled_symbols) != 1:
+                raise InvalidBundle(f"{name}: a loop over {spec.tiled_symbols}: one loop counts one symbol")
+            return For(str(spec.tiled_symbols[0]), spec.count, [node(each) for each in spec.body])
         dsc = superdsc.emit(spec, len(texts))
         texts.append(superdsc.dumps(dsc))
         return Execute(file_name(len(texts) - 1), _moves(dsc))
@@ -128,7 +127,8 @@ _LINES = {
     "loop": re.compile(r"scf\.for %(?P<symbol>\w+) = %c0 to %c(?P<count>\d+) step %c1 \{"),
     "apply": re.compile(r"(?P<value>%\d+) = affine\.apply affine_map<\([^)]*\) -> \((?P<total>.*)\)>\((?P<loops>.*)\)"),
     "run": re.compile(
-        r'sdscbundle\.sdsc_execute \((?P<values>.*)\) \{sdsc_filename = "(?P<file>[^"]+)", symbol_ids = \[(?P<ids>.*)\]\}'
+        r"sdscbundle\.sdsc_execute \((?P<values>.*)\) "
+        r'\{sdsc_filename = "(?P<file>[^"]+)", symbol_ids = \[(?P<ids>.*)\]\}'
     ),
     "end": re.compile(r"\}"),
 }

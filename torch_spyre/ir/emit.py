@@ -9,7 +9,18 @@ from typing import Any
 
 from ..ops.table import OPS, OpRow
 from .coordinates import Access, access, device_bytes
-from .folds import Dim, core_ids, core_slices, divided, json_number, per_core, start_addresses, walk_of_cores
+from .folds import (
+    Dim,
+    constant_data,
+    core_ids,
+    core_slices,
+    divided,
+    json_number,
+    masked_tails,
+    per_core,
+    start_addresses,
+    walk_of_cores,
+)
 from .op_spec import OpSpec
 from .op_spec_rules import INTEGERS, constants_of, folded_symbols, index_bounds, loop_space
 
@@ -31,7 +42,8 @@ def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
     shape = [divided(labels[name], *given, _unit(labels[name], tensors)) for name, given in space.items()]
     inputs, constants = _inputs(spec, tensors)
     parameters = _parameters(spec, row)
-    masks = _masks(row, tensors, folded, {dim.name: dim.size for dim in shape})
+    sticks = [(tensor.stick, tensor.elements) for tensor in tensors[:-1]]
+    masks = masked_tails(row.kind, sticks, folded, {dim.name: dim.size for dim in shape})
     mask = -1
     if masks and row.start is not None:
         mask = len(constants)
@@ -129,15 +141,7 @@ def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, A
     return {
         "dataFormat_": "IEEE_INT64" if integer else "IEEE_FP32",
         "name_": f"{name}{index}",
-        "data_": {
-            "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
-            "dim_prop_attr": [
-                {"factor_": 1, "label_": "core"},
-                {"factor_": 1, "label_": "corelet"},
-                {"factor_": 1, "label_": "time"},
-            ],
-            "data_": {"[0, 0, 0]": [bits]},
-        },
+        "data_": constant_data(bits),
     }
 
 
@@ -156,18 +160,6 @@ def _inputs(spec: OpSpec, tensors: list[_Tensor]) -> tuple[list[str], list[dict[
         else:
             names.append(next(given).reference)
     return names, constants
-
-
-def _masks(row: OpRow, tensors: list[_Tensor], folded: list[str], sizes: dict[str, int]) -> dict[str, Any]:
-    """Folded dimensions whose last stick is not full: [[elements, padding]]. What lies behind must not count."""
-    if row.kind not in ("reduction", "matmul", "argreduce", "topk"):
-        return {}
-    masks = {}
-    for tensor in tensors[:-1]:
-        padding = -sizes.get(tensor.stick, 0) % tensor.elements
-        if tensor.stick in folded and padding:
-            masks[tensor.stick] = [[sizes[tensor.stick], padding]]
-    return masks
 
 
 class _Tensor:

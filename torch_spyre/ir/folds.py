@@ -97,3 +97,30 @@ def walk_of_cores(dim: Dim) -> dict[str, Any]:
             ],
         },
     }
+
+
+def constant_data(bits: int) -> dict[str, Any]:
+    """``data_`` of a constant: the same bits for every core."""
+    return {
+        "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
+        "dim_prop_attr": [
+            {"factor_": 1, "label_": "core"},
+            {"factor_": 1, "label_": "corelet"},
+            {"factor_": 1, "label_": "time"},
+        ],
+        "data_": {"[0, 0, 0]": [bits]},
+    }
+
+
+def masked_tails(
+    kind: str, sticks: Sequence[tuple[str, int]], folded: Sequence[str], sizes: Mapping[str, int]
+) -> dict[str, list[list[int]]]:
+    """``coordinateMasking_``: [[elements, padding]] of folded dimensions whose last stick is not full: what lies behind
+    must not count. ``sticks``: the stick dimension of each input, and the elements of its sticks."""
+    if kind not in ("reduction", "matmul", "argreduce", "topk"):
+        return {}
+    return {
+        dim: [[sizes[dim], -sizes[dim] % elements]]
+        for dim, elements in sticks
+        if dim in folded and sizes[dim] % elements
+    }

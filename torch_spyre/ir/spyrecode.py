@@ -127,7 +127,7 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-COMMANDS = {
+COMMANDS: dict[str, dict[str, type]] = {
     "Allocate": {"size": int},
     "InitTransfer": {"file": str, "size": int, "dev_ptr": int},
     "ComputeOnHost": {"function": str},

@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
-from .folds import Dim, core_ids, core_slices, divided, per_core, start_addresses, walk_of_cores
+from .folds import (
+    Dim,
+    constant_data,
+    core_ids,
+    core_slices,
+    divided,
+    masked_tails,
+    per_core,
+    start_addresses,
+    walk_of_cores,
+)
 
 STICK_BYTES = 128
 Part = TypeVar("Part")
@@ -32,6 +42,8 @@ def verify(dsc: dict[str, Any], cores: int | None = None) -> None:
         if isinstance(error, InvalidSuperDSC):
             raise
         raise InvalidSuperDSC(f"{name}: the file lacks its frame: {type(error).__name__} {error}") from error
+    for i, label in enumerate(view.labels):  # first: stick sizes, which the rules below use, follow from it
+        _apply(name, "labeledDs_[{i}].dataFormat_", _stored, label, "must be a number format that the card stores", i)
     for path, holds, message in RULES:
         _apply(name, path, holds, view, message)
     for i in range(len(view.labels)):
@@ -96,9 +108,18 @@ def _objects(view: _File) -> Iterator[tuple[str, dict[str, Any], frozenset[str]]
         yield f"constantInfo_.{i}", constant, CONSTANT
 
 
+FORMATS: dict[str, DataFormats] = dict(DataFormats.__members__)
+
+
 @cache
 def elements_of(data_format: str) -> int:
-    return DataFormats.__members__[data_format].elems_per_stick()
+    return FORMATS[data_format].elems_per_stick()
+
+
+@cache
+def _row_major(dims: tuple[str, ...], slices: tuple[int, ...]) -> dict[str, dict[str, int]]:
+    at = core_slices(slices)
+    return {core: dict(zip(dims, each, strict=True)) for core, each in zip(core_ids(len(at)), at, strict=True)}
 
 
 def _count(value: Any, least: int = 0) -> bool:
@@ -132,7 +153,8 @@ class _File:
 
     @_once
     def name(self) -> str:
-        return next(iter(self.top["dscs_"][0]))
+        ((name, _),) = self.top["dscs_"][0].items()
+        return name
 
     @_once
     def path(self) -> str:
@@ -179,8 +201,9 @@ class _File:
     def shape(self) -> list[Dim]:
         units = dict.fromkeys(self.dims, 1)
         for label, node in zip(self.labels, self.nodes, strict=True):
-            stick, elements = node["stickDim_"], elements_of(label["dataFormat_"])
-            units[stick] = max(units.get(stick, 1), elements)
+            stick = node["stickDim_"]
+            if stick in units:
+                units[stick] = max(units[stick], elements_of(label["dataFormat_"]))
         return [
             divided(dim, size, cores, units[dim])
             for dim, size, cores in zip(self.dims, self.sizes, self.slices, strict=True)
@@ -189,6 +212,11 @@ class _File:
     @_once
     def folded(self) -> list[str]:
         return self.op["foldedDims_"]
+
+    @_once
+    def sticks(self) -> list[tuple[str, int]]:
+        inputs = zip(self.labels[:-1], self.nodes[:-1], strict=True)
+        return [(node["stickDim_"], elements_of(label["dataFormat_"])) for label, node in inputs]
 
     @_once
     def references(self) -> list[str]:
@@ -341,13 +369,7 @@ RULES: list[Rule] = [
     ),
     (
         "coreIdToWkSlice_",
-        lambda f: (
-            f.top["coreIdToWkSlice_"]
-            == {
-                core: dict(zip(f.dims, at, strict=True))
-                for core, at in zip(core_ids(f.cores), core_slices(f.slices), strict=True)
-            }
-        ),
+        lambda f: f.top["coreIdToWkSlice_"] == _row_major(tuple(f.dims), f.slices),
         "must number the slices in row-major order, the last dimension fastest",
     ),
     (
@@ -397,11 +419,11 @@ RULES: list[Rule] = [
     ),
     (
         "coordinateMasking_",
-        lambda f: all(
-            dim in f.folded and mask[0][0] == f.op["N_"][f"{dim}_"] and _count(mask[0][1], 1)
-            for dim, mask in f.op["coordinateMasking_"].items()
+        lambda f: (
+            f.op["coordinateMasking_"]
+            == masked_tails(f.row.kind, f.sticks, f.folded, dict(zip(f.dims, f.sizes, strict=True)))
         ),
-        "must give [[size, padding]] of folded dimensions",
+        "must give [[size, padding]] of the folded dimensions whose last stick is not full",
     ),
     (
         "maskingConstId_",
@@ -457,15 +479,11 @@ TENSOR_RULES: list[TensorRule] = [
     ),
     ("labeledDs_[{i}].scale_", lambda t: t.label["scale_"] == [1] * len(t.view.dims), "must be 1 per dimension"),
     (
-        "labeledDs_[{i}].dataFormat_",
-        lambda t: t.label["dataFormat_"] in DataFormats.__members__ and t.elements > 0,
-        "must be a number format of the card",
-    ),
-    (
         "labeledDs_[{i}].wordLength",
         lambda t: t.label["wordLength"] == STICK_BYTES // t.elements,
         "must be the bytes of an element of dataFormat_",
     ),
+    ("scheduleTree_[{i}].component_", lambda t: t.node["component_"] in ("hbm", "lx"), "must be hbm or lx"),
     (
         "labeledDs_[{i}].memOrg_",
         lambda t: (
@@ -482,7 +500,6 @@ TENSOR_RULES: list[TensorRule] = [
     ),
     ("scheduleTree_[{i}].nodeType_", lambda t: t.node["nodeType_"] == "allocate", "must be allocate"),
     ("scheduleTree_[{i}].ldsIdx_", lambda t: t.node["ldsIdx_"] == t.index, "must be its position"),
-    ("scheduleTree_[{i}].component_", lambda t: t.node["component_"] in ("hbm", "lx"), "must be hbm or lx"),
     (
         "scheduleTree_[{i}].name_",
         lambda t: t.node["name_"] == f"allocate-Tensor{t.index}_{t.node['component_']}",
@@ -601,10 +618,19 @@ TENSOR_RULES: list[TensorRule] = [
 ]
 
 
+def _stored(label: dict[str, Any]) -> bool:
+    return label["dataFormat_"] in FORMATS and elements_of(label["dataFormat_"]) > 0
+
+
 def _constant(constant: dict[str, Any]) -> bool:
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
     width = {"IEEE_FP32": 32, "IEEE_INT64": 64}[constant["dataFormat_"]]
-    return _count(bits) and bits < 2**width and isinstance(constant["name_"], str)
+    return (
+        _count(bits)
+        and bits < 2**width
+        and isinstance(constant["name_"], str)
+        and constant["data_"] == constant_data(bits)
+    )
 
 
 def _number(value: Any) -> bool:

@@ -1,0 +1,56 @@
+"""Tiles fit LX twice, and are as large as that allows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torch_spyre.backend.tiling import footprint, lx_budget, tile_of
+
+
+def matmul(m: int, n: int, k: int, slices: list[int]) -> dict:
+    operands = [
+        {"argument": 0, "strides": [128, m * 128, 0], "format": "SEN169_FP16", "stick": 1},
+        {"argument": 1, "strides": [128, 0, m * 128], "format": "SEN169_FP16", "stick": 2},
+        {"argument": 2, "strides": [0, k * 128, 128], "format": "SEN169_FP16", "stick": 1},
+    ]
+    return {"op": "matmul", "extents": [m, n, k], "slices": slices, "operands": operands}
+
+
+def test_the_budget_is_what_others_leave(monkeypatch):
+    assert lx_budget() == 1625344
+    monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.5")
+    assert lx_budget() == 1015808
+
+
+def test_a_part_that_fits_is_one_tile():
+    assert tile_of(matmul(64, 256, 512, [1, 2, 1]), lx_budget()) == [64, 128, 512]
+
+
+def test_outer_dimensions_are_halved_first_and_the_matrix_unit_stays_full():
+    assert tile_of(matmul(4096, 256, 512, [1, 1, 1]), lx_budget()) == [256, 256, 512]
+    assert tile_of(matmul(4096, 4096, 4096, [1, 1, 1]), lx_budget()) == [64, 64, 2048]
+
+
+def test_what_an_index_leads_to_is_counted_per_point():
+    step = {
+        "op": "gather",
+        "extents": [8, 64],
+        "slices": [1, 1],
+        "operands": [
+            {"argument": 0, "strides": [128, 128], "format": "SEN169_FP16", "stick": 1},
+            {"argument": 1, "strides": [0, 128], "format": "SEN169_FP16", "stick": 1},
+            {"argument": 2, "strides": [4, 0], "format": "IEEE_INT32"},
+        ],
+        "indirect": [{"operand": 2, "extent": 100, "stride": 128, "stick": False}],
+    }
+    assert footprint(step, [8, 64]) == (8 + 8 + 1) * 128
+
+
+@pytest.mark.parametrize("budget", [1 << 15, 1 << 17, 1625344])
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000))
+def test_two_tiles_fit_in_whole_sticks(budget, m, n, k):
+    step = matmul(m, n, k, [1, 1, 1])
+    tile = tile_of(step, budget)
+    assert 2 * footprint(step, tile) <= budget
+    for points, extent, unit in zip(tile, step["extents"], (1, 64, 64), strict=True):
+        assert 1 <= points <= extent and (points % unit == 0 or points == extent)

@@ -1,0 +1,61 @@
+"""bundle.mlir: the order of a kernel's files, with loops."""
+
+import pytest
+
+from torch_spyre.ir import bundle, superdsc
+from torch_spyre.ir.op_spec import LoopSpec, parse_op_spec, symbol
+
+NEG = """\
+neg over c0: 2/1, c1: 64/1
+  in  arg0 SEN169_FP16[8, 64] at [c0 + 2*t0, c1]
+  out arg1 SEN169_FP16[8, 64] at [c0 + 2*t0, c1]"""
+PLAIN = NEG.replace(" + 2*t0", "")
+
+TEXT = """\
+module {
+  func.func @k() {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c4 = arith.constant 4 : index
+    sdscbundle.sdsc_execute () {sdsc_filename = "sdsc_0.json", symbol_ids = []}
+    scf.for %t0 = %c0 to %c4 step %c1 {
+      %0 = affine.apply affine_map<(d0) -> (d0 * 256)>(%t0)
+      %1 = affine.apply affine_map<(d0) -> (d0 * 256)>(%t0)
+      sdscbundle.sdsc_execute (%0, %1) {sdsc_filename = "sdsc_1.json", symbol_ids = [0, 1]}
+    }
+    return
+  }
+}
+"""
+
+
+def emitted() -> tuple[str, list[str]]:
+    return bundle.emit("k", [parse_op_spec(PLAIN), LoopSpec(4, [parse_op_spec(NEG)], [symbol("t0")])])
+
+
+def test_the_text_of_a_loop_is_read_back():
+    text, files = emitted()
+    assert text == TEXT
+    assert len(files) == 2
+    assert bundle.to_text(bundle.parse(text)) == text
+
+
+def test_a_chain_of_files_has_no_loops():
+    text, _ = bundle.emit("k", [parse_op_spec(PLAIN)] * 3)
+    assert bundle.parse(text) == bundle.Bundle("k", [bundle.Execute(f"sdsc_{i}.json") for i in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sdsc_1.json", "sdsc_7.json", "sdsc_filename: there is no sdsc_7.json"),
+        ("(d0 * 256)", "(d0 * 128)", "symbol_ids of sdsc_1.json: not the loopStrides_ of the file"),
+        ("    return\n", "    jump\n", "cannot read: jump"),
+        ("func.func @k() {", "", "there is no func.func"),
+    ],
+)
+def test_broken_bundles_are_refused(old, new, message):
+    text, files = emitted()
+    with pytest.raises(bundle.InvalidBundle, match=message):
+        chain = bundle.parse(text.replace(old, new, 1))
+        bundle.verify(chain, {f"sdsc_{i}.json": superdsc.loads(file) for i, file in enumerate(files)})
