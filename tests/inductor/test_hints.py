@@ -18,7 +18,10 @@ def hints(adder, monkeypatch) -> dict[str, list]:
     standin = module.partition
 
     def partition(gm):
-        found.update((str(node.target), node.meta.get("custom", {}).get("spyre_hint", [])) for node in gm.graph.nodes)
+        found.update(
+            (str(node.target), node.meta.get("custom", {}).get("spyre_hint", {}).get("scopes", []))
+            for node in gm.graph.nodes
+        )
         standin(gm)
 
     monkeypatch.setattr(module, "partition", partition)

@@ -72,10 +72,10 @@ def _check_names(value: Any) -> list[str]:
 
 
 def gather_hints(graph: GraphModule) -> list[Any]:
-    """Put each node's hints into ``node.meta["custom"]["spyre_hint"]``, outermost first; gives all, for cache keys.
+    """Put each node's hints into ``node.meta["custom"]["spyre_hint"]["scopes"]``; gives all, for cache keys.
 
-    A hint there is a dictionary of what was given and ``scope``, a number that tells apart scopes that look the same.
-    With ``config.ignore_hints`` there are none.
+    The outermost scope comes first. A scope is a dictionary of what was given and of ``scope``, a number that tells
+    apart those that look the same. With ``config.ignore_hints`` there are none.
     """
     numbers: dict[str, int] = {}
     found = []
@@ -85,10 +85,9 @@ def gather_hints(graph: GraphModule) -> list[Any]:
             scopes = [key for key in custom if key.startswith(_PREFIX)]
             if not scopes:
                 continue
-            hints = [{"scope": numbers.setdefault(key, len(numbers)), **custom[key]} for key in scopes]
-            if config.ignore_hints:
-                hints = []
-            others = {key: value for key, value in custom.items() if key not in scopes}
-            node.meta["custom"] = {**others, "spyre_hint": hints}
-            found.append((position, hints))
+            node.meta["custom"] = {key: value for key, value in custom.items() if key not in scopes}
+            if not config.ignore_hints:
+                hints = [{"scope": numbers.setdefault(key, len(numbers)), **custom[key]} for key in scopes]
+                node.meta["custom"]["spyre_hint"] = {"scopes": hints}
+                found.append((position, hints))
     return found
