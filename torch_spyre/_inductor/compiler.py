@@ -9,6 +9,7 @@ from typing import Any
 from .. import _C
 from ..backend import compile_bundle
 from ..ir import superdsc
+from . import config
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
 from .passes.build_specs import build_specs
@@ -55,7 +56,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     insert_restickify(plan)
     log_pass("restickified", kernel)
     lift_ops(plan)
-    divide_work(plan, _C.card_cores(-1))
+    divide_work(plan, min(config.sencores, _C.card_cores(-1)))
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)
