@@ -158,7 +158,8 @@ class Row:
     """An op: a function of the tensors that ``inputs`` make.
 
     ``bound`` is :func:`exact`, :func:`element` (one rounding), or a function of the reference's inputs that says how far
-    its result may be off besides one rounding; ``roundings`` are more where parts of it round too.
+    its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``dynamo`` marks what
+    Dynamo takes apart before this compiler sees it: compiled it rounds more often than eagerly.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Row:
     shapes: tuple[Shape, ...] = SHAPES
     layouts: tuple[str, ...] = tuple(LAYOUTS)
     roundings: int = 1
+    dynamo: bool = False
 
 
 @dataclass(frozen=True)
@@ -351,4 +353,5 @@ def check_together(cases: Sequence[Case]) -> None:
             compare(here, case.row, group)
         except AssertionError as error:
             raise AssertionError(f"{case}: {error}") from None
-        assert all(same(a.cpu(), b.cpu()) for a, b in zip(here, alone, strict=True)), f"{case}: not what it gives eagerly"
+        equal = all(same(a.cpu(), b.cpu()) for a, b in zip(here, alone, strict=True))
+        assert equal or case.row.dynamo, f"{case}: not what it gives eagerly"
