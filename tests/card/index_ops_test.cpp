@@ -317,16 +317,37 @@ TEST("scatter by an index for every point divides the dimension that the table k
   }
 }
 
-TEST("scatter takes points in row-major order, also where strides and indices overlap") {
-  // table[p0 + p1 + index(p1)]: any of the three can lead to one element.
-  Data table({40}, kInt), values({10, 12}, kInt), index({0, 12}, kInt);
+TEST("values that meet in an element are taken in row-major order") {
+  for (const char* function : {"copy", "add"}) {
+    const Dims size = {300, 3};
+    Data table({4}, kFloat), values(size, kFloat), index(size, kInt);
+    index.random(3, 0, 3);
+    each(size,
+         [&](const Dims& p) { values.set(p, std::pow(1.1, (p[0] * 37 + p[1] * 11) % 100)); });  // sums are inexact
+    Step step = step_of(OpCode::scatter, size, {&table, &values, &index}, function);
+    step.operands[0].strides = {0, 0};
+    step.indirect = {{2, 4, 4, false}};
+    Data want = table;
+    each(size, [&](const Dims& p) {
+      const Dims place = {static_cast<int64_t>(index.get(p))};
+      want.set(place, *function == 'c' ? values.get(p) : applied("add", want.get(place), values.get(p), true));
+    });
+    run(step, {&table, &values, &index});
+    CHECK(table.bytes == want.bytes);
+  }
+}
+
+TEST("scatter keeps to row-major order where strides and indices overlap") {
+  // table[2 * (p0 + p1 + index(p0))]: any of the three can lead to one element.
+  Data table({80}, kInt), values({10, 12}, kInt), index({10, 0}, kInt);
   values.random(2);
   index.random(3, 0, 9);
   Step step = step_of(OpCode::scatter, {10, 12}, {&table, &values, &index}, "copy");
-  step.operands[0].strides = {4, 4};
-  step.indirect = {{2, 10, 4, false}};
+  step.operands[0].strides = {8, 8};
+  step.indirect = {{2, 10, 8, false}};
   Data want = table;
-  each({10, 12}, [&](const Dims& p) { want.set({p[0] + p[1] + static_cast<int64_t>(index.get(p))}, values.get(p)); });
+  each({10, 12},
+       [&](const Dims& p) { want.set({2 * (p[0] + p[1] + static_cast<int64_t>(index.get(p)))}, values.get(p)); });
   run(step, {&table, &values, &index});
   CHECK(table.bytes == want.bytes);
 }

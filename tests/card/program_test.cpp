@@ -229,7 +229,7 @@ TEST("program: of the cores that share a folded dimension the first takes all of
   for (int core = 0; core < 10; ++core) {
     const Nest nest = core_nest(step, core);
     CHECK(nest.loops[0].count == 2 && nest.loops[2].count == (core % 5 ? 0 : 1000));
-    CHECK(touched(step, core, 0).empty() == (core % 5 != 0));
+    CHECK(touched(step, core, 0, {}).empty() == (core % 5 != 0));
   }
 }
 
@@ -523,6 +523,44 @@ TEST("program: shared folds cost their hops, and tiles the loading of the first"
   // 8 results of the one group, passed on 31 times: 0.14 ns each.
   CHECK(time({1, 32}, {}) - clock.kernel(32 * 8 * 128, 16, 32, Clock::Pattern::stream) == 8 * 31 * 140);
   CHECK(time({8, 1}, {1, 256}) - time({8, 1}, {}) == clock.load(8 * 512, 8));
+}
+
+TEST("program: strict mode follows sticks, shared folds and indices") {
+  Bench bench(options(Mode::strict));
+  const auto run = [&](Step step, std::vector<Held> arguments) {
+    Program program{"kernel", {1024, 1024}, {std::move(step)}};
+    bench.card.launch(bench.card.prepare(std::move(program)), std::move(arguments), 0);
+    bench.card.synchronize(0);
+  };
+  // 4 rows of 100 columns, [2, 4, 64] on the card: the padding of the source is never written, and never read.
+  const Operand to{0, 0, {128, 512}, DataFormat::SEN169_FP16, 1}, from{1, 0, {128, 512}, DataFormat::SEN169_FP16, 1};
+  const Held source = bench.block(1024), copied = bench.block(1024), sums = bench.block(1024);
+  run({OpCode::fill, {4, 100}, {2, 2}, {to}, 0x3e00, ""}, {source, source});  // 1.0
+  run({OpCode::copy, {4, 100}, {4, 1}, {to, from}, 0, ""}, {copied, source});
+  CHECK_THROWS(run({OpCode::copy, {4, 101}, {4, 1}, {to, from}, 0, ""}, {copied, source}), UndefinedBehavior,
+               "core 0 reads memory of argument 1 that was never written");
+  // Two cores share each fold.
+  run({OpCode::reduce, {4, 100}, {4, 2}, {{0, 0, {128, 0}}, from}, 0, "", "add", {0}, 1}, {sums, source});
+  CHECK(bench.read(sums, 1)[0] == sen169_from_float(100));
+
+  // Two points, indices 2 and -1, in a table of 200 elements in sticks 256 bytes apart.
+  const int32_t indices[] = {2, -1};
+  const std::vector<std::byte*> bases{nullptr, nullptr, reinterpret_cast<std::byte*>(const_cast<int32_t*>(indices))};
+  const Step gather{OpCode::gather,
+                    {2},
+                    {1},
+                    {{0, 0, {2}}, {1, 128, {0}}, {2, 0, {4}, DataFormat::IEEE_INT32}},
+                    0,
+                    "",
+                    "",
+                    {},
+                    0,
+                    false,
+                    {{2, 200, 256, true}}};
+  const auto [low, high] = reach(gather, 1, gather.extents);
+  CHECK(low == 128 && high == 128 + 3 * 256 + 128);
+  const std::vector<Nest> places = touched(gather, 0, 1, bases);
+  CHECK(places.size() == 2 && places[0].offset[0] == 64 + 2 && places[1].offset[0] == 64 + 3 * 128 + 199 % 64);
 }
 
 TEST("program: modelled time is the same for every launch and in timing mode") {

@@ -15,12 +15,12 @@ FORMATS = {
 ULP = 2**-9  # one unit in the last place of SEN169
 
 
-def device_strides(tensor: torch.Tensor, dims: str) -> list[int]:
-    """Byte strides of a 2-D tensor in its default layout along r (row), t (tile) and l (lane); 0 along others."""
-    layout = tensor.device_tensor_layout()
-    element = 128 // layout.elems_per_stick()
-    along = {"t": tensor.shape[0] * 128, "r": 128, "l": element}
-    return [along.get(dim, 0) for dim in dims]
+SIZES = [1, 3, 63, 64, 65, 127, 129, 1000]
+
+
+def strides(tensor: torch.Tensor) -> list[int]:
+    """Byte strides of a 2-D tensor in its default layout, [tiles, rows, stick]: of a row, and of a stick."""
+    return [128, tensor.shape[0] * 128]
 
 
 def run(step: dict, *tensors: torch.Tensor) -> None:
@@ -31,22 +31,34 @@ def run(step: dict, *tensors: torch.Tensor) -> None:
     torch.spyre.synchronize()
 
 
-def operand(argument: int, tensor: torch.Tensor, strides: list[int], dtype: torch.dtype | None = None) -> dict:
-    return {"argument": argument, "strides": strides, "format": FORMATS[dtype or tensor.dtype]}
+def operand(argument: int, tensor: torch.Tensor, strides: list[int], stick: int = -1) -> dict:
+    return {"argument": argument, "strides": strides, "stick": stick, "format": FORMATS[tensor.dtype]}
 
 
-def elementwise(function: str, out: torch.Tensor, *inputs: torch.Tensor, slices=(1, 1, 1), **more) -> torch.Tensor:
-    """Over whole sticks [tile, row, lane]; all tensors have the same number of elements per stick."""
-    stick = out.device_tensor_layout().elems_per_stick()
-    extents = [out.shape[1] // stick, out.shape[0], stick]
-    operands = [operand(i, t, device_strides(t, "trl")) for i, t in enumerate((out, *inputs))]
-    run(
-        {"op": "elementwise", "function": function, "extents": extents, "slices": list(slices), "operands": operands}
-        | more,
-        out,
-        *inputs,
-    )
+def elementwise(function: str, out: torch.Tensor, *inputs, slices=(1, 1), **more) -> torch.Tensor:
+    """Over rows and columns; an input is a tensor of out's shape or [rows, 1], or a constant."""
+    tensors = [out]
+    operands = [operand(0, out, strides(out), 1)]
+    for given in inputs:
+        if not isinstance(given, torch.Tensor):
+            operands.append(given)
+            continue
+        wide = given.shape[1] == out.shape[1]
+        operands.append(operand(len(tensors), given, strides(given) if wide else [128, 0], 1 if wide else -1))
+        tensors.append(given)
+    step = {
+        "op": "elementwise",
+        "function": function,
+        "extents": list(out.shape),
+        "slices": list(slices),
+        "operands": operands,
+    }
+    run(step | more, *tensors)
     return out.cpu()
+
+
+def empty(*shape: int, dtype=torch.float16) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype, device="spyre")
 
 
 def random(*shape: int, dtype=torch.float16, seed: int = 0) -> torch.Tensor:
@@ -65,59 +77,82 @@ REFERENCE = {
 @pytest.mark.parametrize("function", UNARY)
 def test_unary(function, dtype):
     x = random(7, 128, dtype=dtype)
-    got = elementwise(function, torch.empty(7, 128, dtype=dtype, device="spyre"), x)
+    got = elementwise(function, empty(7, 128, dtype=dtype), x)
     want = REFERENCE.get(function, getattr(torch, function, None))(x.cpu().float())
     torch.testing.assert_close(
         got.float(), want, rtol=ULP if dtype == torch.float16 else 1e-6, atol=1e-7, equal_nan=True
     )
 
 
-@pytest.mark.parametrize("slices", [(1, 1, 1), (2, 1, 1), (2, 16, 1), (1, 5, 1)])
+@pytest.mark.parametrize("slices", [(1, 1), (1, 2), (16, 2), (5, 3), (32, 1)])
 def test_binary_on_several_cores(slices):
-    x, y = random(33, 128, seed=1), random(33, 128, seed=2)
-    got = elementwise("add", torch.empty(33, 128, dtype=torch.float16, device="spyre"), x, y, slices=slices)
+    x, y = random(33, 150, seed=1), random(33, 150, seed=2)
+    got = elementwise("add", empty(33, 150), x, y, slices=slices)
     torch.testing.assert_close(got.float(), x.cpu().float() + y.cpu().float(), rtol=ULP, atol=0)
+
+
+@pytest.mark.parametrize("columns", SIZES)
+@pytest.mark.parametrize(
+    ("to", "by"), [(torch.float16, torch.float32), (torch.float32, torch.float16), (torch.float16, torch.float16)]
+)
+def test_formats_of_different_sticks_meet(columns, to, by):
+    """64 elements of one and 32 of the other in a stick."""
+    x, y = random(3, columns, dtype=by, seed=1), random(3, columns, dtype=to, seed=2)
+    got = elementwise("mul", empty(3, columns, dtype=to), x, y)
+    want = x.cpu().float() * y.cpu().float()
+    rtol, atol = (ULP, 2**-25) if to == torch.float16 else (0, 0)  # fp16 on the host has subnormals
+    torch.testing.assert_close(got.float(), want, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("columns", SIZES)
+def test_a_cast_is_a_copy_between_formats(columns):
+    x = torch.arange(2 * columns, dtype=torch.int32).reshape(2, columns) % 500
+    reals = elementwise("to_real", empty(2, columns), x.to("spyre")).to("spyre")
+    assert torch.equal(reals.cpu(), x.half())
+    assert torch.equal(elementwise("copy", empty(2, columns, dtype=torch.float32), reals), x.float())
+
+
+@pytest.mark.parametrize("columns", [3, 65, 129])
+def test_nothing_is_written_behind_the_last_element(columns):
+    """The padding of a stick keeps what it held."""
+    tile = -(-columns // 64)
+    everything = torch.full((tile * 64,), 7.0, dtype=torch.float16, device="spyre")
+    step = {"op": "elementwise", "function": "copy", "extents": [1, columns]}
+    run(step | {"operands": [operand(0, everything, [0, 128], 1), {"value": 1.0}]}, everything)
+    assert everything.cpu().tolist() == [1.0] * columns + [7.0] * (tile * 64 - columns)
 
 
 def test_results_round_once_to_the_card_format():
     """1/3 of the card is the nearest 9-bit fraction, ties away from zero."""
     x = torch.full((1, 64), 3.0, dtype=torch.float16, device="spyre")
-    got = elementwise("reciprocal", torch.empty(1, 64, dtype=torch.float16, device="spyre"), x)
+    got = elementwise("reciprocal", empty(1, 64), x)
     assert got[0, 0].item() == round(2**11 / 3) / 2**11
 
 
-def test_a_cast_is_a_copy_between_formats():
-    x = random(4, 64)
-    out = torch.empty(4, 64, dtype=torch.float32, device="spyre")
-    extents = [4, 2, 32]  # fp32 sticks hold half as many elements: tile t of 32 lies in half a stick of fp16
-    step = {
-        "op": "elementwise",
-        "function": "copy",
-        "extents": extents,
-        "operands": [operand(0, out, [128, 4 * 128, 4]), operand(1, x, [128, 64, 2])],
-    }
-    run(step, out, x)
-    assert torch.equal(out.cpu(), x.cpu().float())
-
-
-def test_broadcast_along_rows_and_lanes():
-    x, row = random(5, 64, seed=3), random(1, 64, seed=4)
-    scalar = random(1, 1, seed=5)
-    out = torch.empty(5, 64, dtype=torch.float16, device="spyre")
-    step = {
-        "op": "elementwise",
-        "function": "lerp",
-        "extents": [5, 64],
-        "operands": [
-            operand(0, out, [128, 2]),
-            operand(1, x, [128, 2]),
-            operand(2, row, [0, 2]),
-            operand(3, scalar, [0, 0]),
-        ],
-    }
-    run(step, out, x, row, scalar)
-    want = torch.lerp(x.cpu().float(), row.cpu().float(), scalar.cpu().float().item())
+@pytest.mark.parametrize("columns", SIZES)
+def test_broadcast_of_columns_rows_and_constants(columns):
+    x, column, row = random(5, columns, seed=3), random(5, 1, seed=4), random(1, columns, seed=5)
+    out = empty(5, columns)
+    operands = [
+        operand(0, out, strides(out), 1),
+        operand(1, x, strides(x), 1),
+        operand(2, column, [128, 0]),
+        operand(3, row, [0, 128], 1),
+    ]
+    run({"op": "elementwise", "function": "lerp", "extents": [5, columns], "operands": operands}, out, x, column, row)
+    want = torch.lerp(x.cpu().float(), column.cpu().float().expand(5, columns), row.cpu().float())
     torch.testing.assert_close(out.cpu().float(), want, rtol=ULP, atol=1e-6)
+    half = elementwise("mul", out, x, {"value": 0.5})
+    assert torch.equal(half, x.cpu() * 0.5)
+
+
+def test_constants_have_values_that_json_has_not():
+    x = random(2, 70)
+    assert torch.equal(elementwise("minimum", empty(2, 70), x, {"value": "inf"}), x.cpu())
+    assert elementwise("add", empty(2, 70), x, {"value": "nan"}).isnan().all()
+    ints = torch.arange(70, dtype=torch.int32).reshape(1, 70).to("spyre")
+    three = {"value": 3, "format": "IEEE_INT32"}
+    assert torch.equal(elementwise("mul", torch.empty_like(ints), three, ints), ints.cpu() * 3)
 
 
 def test_comparison_of_integers_gives_a_bool():
@@ -135,93 +170,77 @@ def test_an_integer_that_does_not_fit_is_an_error_when_checked():
         elementwise("add", out, x, x, checked=True)
 
 
+def reduce(function: str, x: torch.Tensor, along: str, start, slices=(1, 1), factor=None, dtype=None) -> torch.Tensor:
+    """Folds a 2-D tensor along its rows ("r"), its columns ("c") or both; the result has extents of 1 there."""
+    rows, columns = x.shape
+    # The folded dimensions come last.
+    order = {"c": [0, 1], "r": [1, 0], "rc": [0, 1]}[along]
+    out = empty(1 if "r" in along else rows, 1 if "c" in along else columns, dtype=dtype or x.dtype)
+    kept = [0 if dim in along else stride for dim, stride in zip("rc", strides(out), strict=True)]
+    step = {
+        "op": "reduce",
+        "function": function,
+        "constants": [start] if factor is None else [start, factor],
+        "reduced": len(along),
+        "extents": [x.shape[i] for i in order],
+        "slices": list(slices),
+        "operands": [
+            operand(0, out, [kept[i] for i in order], -1 if "c" in along else order.index(1)),
+            operand(1, x, [strides(x)[i] for i in order], order.index(1)),
+        ],
+    }
+    run(step, out, x)
+    return out.cpu()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-@pytest.mark.parametrize(
-    ("function", "start", "reference"),
-    [
-        ("add", 0.0, lambda x: x.sum(1)),
-        ("maximum", float("-inf"), lambda x: x.amax(1)),
-        ("minimum", float("inf"), lambda x: x.amin(1)),
-    ],
-)
-def test_reduction_along_the_stick(function, start, reference, dtype):
-    """100 columns: the last stick is partly padding, which must not take part. The result is sparse."""
-    x = random(6, 100, dtype=dtype)
-    x_layout = x.device_tensor_layout()
-    stick = x_layout.elems_per_stick()
-    out = torch.full((6, 1), 7.0, dtype=dtype, device="spyre")  # one element per stick
-    whole, rest = divmod(100, stick)
-    partial = torch.empty(6, 1, dtype=torch.float32, device="spyre")
-    element = 128 // stick
-    base = {"op": "reduce", "function": function, "constants": [start], "reduced": 2}
-    run(
-        base
-        | {
-            "extents": [6, whole, stick],
-            "slices": [3, 1, 1],
-            "operands": [operand(0, partial, [128, 0, 0]), operand(1, x, [128, 6 * 128, element])],
-        },
-        partial,
-        x,
-    )
-    tail = torch.empty(6, 1, dtype=torch.float32, device="spyre")
-    run(
-        base
-        | {
-            "extents": [6, 1, rest],
-            "operands": [operand(0, tail, [128, 0, 0]), operand(1, x, [128, 0, element]) | {"offset": whole * 6 * 128}],
-        },
-        tail,
-        x,
-    )
-    run(
-        {
-            "op": "elementwise",
-            "function": function,
-            "extents": [6],
-            "operands": [operand(0, out, [128]), operand(1, partial, [128]), operand(2, tail, [128])],
-        },
-        out,
-        partial,
-        tail,
-    )
-    torch.testing.assert_close(
-        out.cpu().float().flatten(), reference(x.cpu().float()), rtol=ULP if dtype == torch.float16 else 1e-5, atol=1e-5
-    )
+@pytest.mark.parametrize("along", ["r", "c", "rc"])
+@pytest.mark.parametrize("columns", SIZES)
+def test_reductions_leave_the_padding_out(columns, along, dtype):
+    x = random(20, columns, dtype=dtype, seed=columns)
+    host, dims = x.cpu().float(), ["rc".index(dim) for dim in along]
+    assert torch.equal(reduce("maximum", x, along, "-inf").float(), host.amax(dims, keepdim=True))
+    assert torch.equal(reduce("minimum", x, along, "inf").float(), host.amin(dims, keepdim=True))
+    want = host.double().sum(dims, keepdim=True)
+    slack = host[0].numel() * 20 * 2**-24 * host.abs().double().sum(dims, keepdim=True)
+    rounding = (ULP if dtype == torch.float16 else 2**-24) * want.abs()
+    assert ((reduce("add", x, along, 0).double() - want).abs() <= rounding + slack).all()
 
 
-def test_reduction_along_another_dimension():
-    x = random(9, 64)
-    out = torch.empty(1, 64, dtype=torch.float16, device="spyre")
-    run(
-        {
-            "op": "reduce",
-            "function": "add",
-            "constants": [0],
-            "reduced": 1,
-            "extents": [64, 9],
-            "operands": [operand(0, out, [2, 0]), operand(1, x, [2, 128])],
-        },
-        out,
-        x,
-    )
-    want = x.cpu().float().sum(0)
-    torch.testing.assert_close(
-        out.cpu().float()[0], want, rtol=ULP, atol=9 * 2**-24 * float(x.cpu().float().abs().sum())
-    )
+def test_the_factor_of_a_reduction_comes_before_the_rounding():
+    """3 * 1027 rounds to 3080; 1027 by itself would round to 1028 first and give 3084."""
+    x = torch.ones(2, 1027, dtype=torch.float16, device="spyre")
+    assert (reduce("add", x, "c", 0, factor=3) == 3080).all()
+    ints = torch.arange(100, dtype=torch.int32).reshape(1, 100).to("spyre")
+    assert reduce("add", ints, "c", 0).item() == 4950
+    with pytest.raises(ValueError, match="constants: only a real result takes a factor"):
+        reduce("add", ints, "c", 0, factor=0.5)
+
+
+@pytest.mark.parametrize("along", ["r", "c", "rc"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_reductions_give_the_same_bits_however_they_are_divided(along, dtype):
+    x = random(130, 2500, dtype=dtype)
+    one = reduce("add", x, along, 0, dtype=torch.float32)
+    for slices in [(1, 2), (1, 5), (1, 32), (2, 1), (5, 1), (32, 1), (4, 8)]:
+        if along == "rc" and min(slices) > 1:
+            continue
+        assert torch.equal(one, reduce("add", x, along, 0, slices=slices, dtype=torch.float32)), slices
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, dtype, slices=(1, 1, 1), transposed: bool = False) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[0] if transposed else b.shape[1]
     c = torch.zeros(m, n, dtype=dtype, device="spyre")
-    sticks = b.shape[0] * 128
-    b_strides = [0, 128, sticks] if transposed else [0, sticks, 128]
+    row, stick = strides(b)
     step = {
         "op": "matmul",
         "extents": [m, n, k],
         "slices": list(slices),
-        "transposed": transposed,
-        "operands": [operand(0, c, [128, m * 128, 0]), operand(1, a, [128, 0, m * 128]), operand(2, b, b_strides)],
+        "operands": [
+            operand(0, c, [*strides(c), 0], 1),
+            operand(1, a, [strides(a)[0], 0, strides(a)[1]], 2),
+            operand(2, b, [0, row, stick] if transposed else [0, stick, row], 2 if transposed else 1),
+        ],
     }
     run(step, c, a, b)
     return c.cpu()
@@ -249,11 +268,13 @@ def test_matmul_of_mixed_formats(dtypes):
     check_product(matmul(a, b, dtypes[2]), a, b)
 
 
-def test_matmul_gives_the_same_bits_on_any_number_of_cores():
-    a, b = random(64, 200, seed=1), random(200, 256, seed=2)
-    one = matmul(a, b, torch.float16)
-    assert torch.equal(one, matmul(a, b, torch.float16, slices=(8, 4, 1)))
-    assert torch.equal(one, matmul(a, b, torch.float16, slices=(32, 1, 1)))
+@pytest.mark.parametrize("transposed", [False, True])
+def test_matmul_gives_the_same_bits_on_any_number_of_cores(transposed):
+    a, b = random(64, 2500, seed=1), random(2500, 256, seed=2)
+    given = b.cpu().t().contiguous().to("spyre") if transposed else b
+    one = matmul(a, given, torch.float16, transposed=transposed)
+    for slices in [(8, 4, 1), (32, 1, 1), (1, 1, 2), (1, 1, 5), (1, 1, 32), (2, 4, 4)]:
+        assert torch.equal(one, matmul(a, given, torch.float16, slices, transposed)), slices
 
 
 @pytest.mark.parametrize(
@@ -265,13 +286,59 @@ def test_matmul_gives_the_same_bits_on_any_number_of_cores():
         ({"constants": [1.0]}, "constants: add takes 0, has 1"),
         ({"op": "reduce", "reduced": 1}, "operands: reduce takes 2, has 3"),
         ({"op": "matmul"}, "extents: needs m, n and k"),
+        ({"transposed": True}, "step 0: unknown field 'transposed'"),
+        ({"constants": ["much"]}, "step 0: the field 'constants' has something else than a number: 'much'"),
+        ({"indirect": [{"operand": 2, "extent": 4, "stride": 128}]}, "indirect: elementwise follows no indices"),
+        ({"tile": [4]}, "tile: needs one entry per extent, has 1 for 2"),
+        ({"tile": [2, 32]}, "tile: 32 points of dimension 1 are not whole sticks of operand 0"),
     ],
 )
 def test_wrong_compute_steps_are_refused(change, message):
-    x = random(4, 64)
-    step = {"op": "elementwise", "function": "add", "extents": [4, 64], "operands": [operand(0, x, [128, 2])] * 3}
+    x = random(4, 100)
+    step = {"op": "elementwise", "function": "add", "extents": [4, 100], "operands": [operand(0, x, strides(x), 1)] * 3}
     with pytest.raises(ValueError, match=message):
         run(step | change, x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"argument": 0, "sticks": 1}, "operand 1: unknown field 'sticks'"),
+        ({"value": 1, "offset": 0}, "operand 1: unknown field 'offset'"),
+        ({"value": None}, "operand 1: the field 'value' has something else than a number: None"),
+        ({"value": 1, "format": "FLOAT"}, "operand 1: there is no format 'FLOAT'"),
+        ({"value": 1.5, "format": "IEEE_INT32"}, "operand 1: 1.500000 is no integer"),
+        ({"argument": 0, "strides": [128, 512], "stick": 2}, "operand 1: stick 2 of 2 dimensions"),
+        ({"argument": 0, "strides": [128, 512], "stick": 1, "offset": 64}, "operand 1: .*offset 64 is not a multiple"),
+        ({"argument": 0, "strides": [64, 512], "stick": 1}, "operand 1: .*stride 64 is not a multiple of their 128"),
+    ],
+)
+def test_wrong_operands_are_refused(change, message):
+    x = torch.zeros(4, 100, dtype=torch.int32 if change.get("format") == "IEEE_INT32" else torch.float16).to("spyre")
+    written = operand(0, x, strides(x), 1)
+    step = {"op": "elementwise", "function": "copy", "extents": [4, 100], "operands": [written, change]}
+    with pytest.raises(ValueError, match=message):
+        run(step, x)
+
+
+@pytest.mark.parametrize(
+    ("which", "stick", "message"),
+    [
+        (0, 0, "operand 0: C lies in sticks along n, dimension 1"),
+        (1, 0, "operand 1: A lies in sticks along k, dimension 2"),
+        (2, -1, "operand 2: B lies in sticks along n or k, dimension 1 or 2"),
+    ],
+)
+def test_sticks_of_a_matmul_are_where_the_unit_wants_them(which, stick, message):
+    x = random(64, 64)
+    operands = [
+        operand(0, x, [128, 8192, 0], 1),
+        operand(0, x, [128, 0, 8192], 2),
+        operand(0, x, [0, 8192, 128], 1),
+    ]
+    operands[which]["stick"] = stick
+    with pytest.raises(ValueError, match=message):
+        run({"op": "matmul", "extents": [64, 64, 64], "operands": operands}, x)
 
 
 def test_strict_mode_watches_compute_steps(python):

@@ -22,6 +22,7 @@ from ..execution.version import compiler_version
 from . import config, guards
 from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
+from .hints import gather_hints
 
 # What Inductor does differently for graphs with card tensors.
 CONFIG = {
@@ -34,14 +35,18 @@ CONFIG = {
     "triton.cudagraphs": False,
 }
 
-# Layouts of the inputs of the graph in work, for cache keys.
-_layouts: ContextVar[tuple[str, ...]] = ContextVar("layouts", default=())
+# What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, and hints.
+_unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
 
 
 def install(compile_fx: ModuleType) -> None:
     """Make ``torch._inductor.compile_fx`` hand graphs with card tensors to this compiler."""
     register_backend_for_device(
-        DEVICE_NAME, Scheduling, PythonWrapperCodegen, device_custom_pass=Partition(), device_custom_config=config
+        DEVICE_NAME,
+        Scheduling,
+        PythonWrapperCodegen,
+        device_custom_pass=Partition(),
+        device_custom_config=config,  # type: ignore[arg-type]
     )
     register_device_op_overrides(DEVICE_NAME, SpyreOpOverrides())
     compile_fx.compile_fx = _compile_here(compile_fx.compile_fx)  # type: ignore[attr-defined]
@@ -67,14 +72,14 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(model_, example_inputs_, inner_compile, config_patches, decompositions, **kwargs)
         patches = {**(config_patches or {}), **CONFIG}
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
-        layouts = guards.guard_layouts(model_)
+        unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
         def inner(*args: Any, **kwargs: Any) -> Any:
-            with inductor_config.patch(patches), _with_layouts(layouts):
+            with inductor_config.patch(patches), _keyed_on(unseen):
                 return inner_compile(*args, **kwargs)
 
-        with inductor_config.patch(patches), _with_layouts(layouts):
+        with inductor_config.patch(patches), _keyed_on(unseen):
             return original(model_, example_inputs_, inner, None, table, **kwargs)
 
     return compile_fx
@@ -99,12 +104,12 @@ def _on_card(model: GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 @contextmanager
-def _with_layouts(layouts: tuple[str, ...]) -> Iterator[None]:
-    token = _layouts.set(layouts)
+def _keyed_on(unseen: tuple[str, ...]) -> Iterator[None]:
+    token = _unseen.set(unseen)
     try:
         yield
     finally:
-        _layouts.reset(token)
+        _unseen.reset(token)
 
 
 class Partition(CustomGraphModulePass):
@@ -116,7 +121,7 @@ class Partition(CustomGraphModulePass):
         partition(gm)
 
     def uuid(self) -> tuple[str, ...]:
-        return (compiler_version(), *_layouts.get())
+        return (compiler_version(), *_unseen.get())
 
 
 class Scheduling(BaseScheduling):
@@ -133,7 +138,9 @@ class Scheduling(BaseScheduling):
 
     def codegen_node(self, node: Any) -> None:
         origins = ", ".join(sorted({str(origin.target) for each in node.get_nodes() for origin in each.node.origins}))
-        raise Unsupported(f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run")
+        raise Unsupported(
+            f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run"
+        )
 
     def codegen_sync(self) -> None:
         raise Unsupported("Inductor asked for a synchronization in generated code; the card's streams keep the order")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import frexp, isfinite, prod
 from typing import Any
 
 import torch
@@ -95,6 +95,7 @@ class Builder:
     op: Any = None
     meta: Any = None
     offsets: dict[str, int] = field(default_factory=dict)  # of inputs, where tracing saw them in their storage
+    filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number everywhere
 
     # --- buffers
 
@@ -119,6 +120,7 @@ class Builder:
     def add(self, name: str, sizes: Sequence[int], out: Access, ins: Sequence[Access | Constant], **more: Any) -> None:
         """One loop op, as it is."""
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
+        self.filled.pop(out.buffer, None)
         op = LoopOp(name, tuple(sizes), out, tuple(ins), source=self.source, hints=self.hints, checked=checked, **more)
         self.kernel.ops.append(op)
 
@@ -158,6 +160,8 @@ class Builder:
         if not bools and not any(_floating(v) for v in chosen) and (name, "integer") in _TILE_OPS:
             real = False  # integers and bools: integers
         real = real or (name, "integer") not in _TILE_OPS
+        if any(isinstance(v, Value) and v.buffer not in self.filled for v in inputs):
+            inputs = [self.filled.get(v.buffer, v) if isinstance(v, Value) else v for v in inputs]
         wanted = torch.float32 if real else torch.int64
         found: list[Value | Constant] = []
         for position, v in enumerate(inputs):
@@ -199,6 +203,9 @@ class Builder:
 
     def fill(self, value: Number, out: Value) -> Value:
         self.add("copy", out.size, out.access(), [Constant(float(value), out.dtype)])
+        buffer = self.buffer(out)
+        if buffer.kind == "internal" and out.numel == prod(buffer.size) and _exact(value, out.dtype):
+            self.filled[out.buffer] = value
         return out
 
     def full(self, size: Sequence[int], value: Number, dtype: torch.dtype) -> Value:
@@ -344,6 +351,15 @@ class Builder:
         self.add(name, sizes, table, ins, indirect=jumps)
 
 
+def _exact(value: Number, dtype: torch.dtype) -> bool:
+    """Whether the card keeps this number as it is."""
+    if not isfinite(value) or is_integer(dtype):
+        return True
+    bits = 24 if dtype == torch.float32 else 10
+    mantissa, exponent = frexp(value)
+    return (mantissa * 2**bits).is_integer() and abs(exponent) < 30
+
+
 def _floating(value: Value | Number) -> bool:
     if isinstance(value, Value):
         return value.dtype.is_floating_point
@@ -358,6 +374,3 @@ def _dense(size: Sequence[int], stride: Sequence[int]) -> bool:
             return False
         expected *= n
     return 0 not in size
-
-
-__all__ = ["Builder", "Number", "Unsupported", "Value", "broadcast", "inf", "is_integer"]

@@ -19,6 +19,8 @@ class Decompositions(dict[torch._ops.OpOverload, Callable[..., Any]]):
 @cache
 def decompositions() -> Decompositions:
     """Inductor's table with the card's changes."""
-    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor import decomposition
 
-    return Decompositions(select_decomp_table())
+    from .lowerings import LOWERINGS
+
+    return Decompositions({op: how for op, how in decomposition.decompositions.items() if op not in LOWERINGS})

@@ -1,11 +1,12 @@
 """Compiled code is made for the layouts of its inputs: another layout compiles anew.
 
-Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard of
-its own, and the layouts take part in the keys of Inductor's caches.
+Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard
+of its own, and the layouts take part in the keys of Inductor's caches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,11 +40,12 @@ def _entering(node: Node) -> torch.Tensor | None:
 
 def LAYOUT_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802 - Dynamo names guards like this
     """The tensor lies on the card as it did when the code was compiled."""
-    layout = _C.get_spyre_tensor_layout(builder.get(guard))
-    part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {layout}"
-    builder.get_guard_manager(guard).add_lambda_guard(_same_layout(layout), [part], guard.user_stack)
+    tensor = builder.get(guard)
+    part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {_C.get_spyre_tensor_layout(tensor)}"
+    builder.get_guard_manager(guard).add_lambda_guard(_lies_like(tensor), [part], guard.user_stack)
 
 
-def _same_layout(layout: _C.SpyreTensorLayout) -> Any:
-    get = _C.get_spyre_tensor_layout
-    return lambda tensor: get(tensor) == layout
+def _lies_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    """Runs for every tensor at every call, and bytes compare faster than layouts."""
+    key, key_of = _C.layout_key(tensor), _C.layout_key
+    return lambda other: key_of(other) == key

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._inductor import ir
+from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import fallback_handler
 from torch._inductor.virtualized import V
 from torch.fx import Graph, Node
@@ -29,6 +30,11 @@ class KernelCall:
         self.__name__ = self.__qualname__ = kernel.name  # FX prints targets by name
 
     def __call__(self, *inputs: Any) -> list[Any]:
+        if not _lowering():
+            return [
+                torch.empty_strided(out.size, out.stride, dtype=out.dtype, device=self.device)
+                for out in self.kernel.outputs()
+            ]
         call = _CallLine(self, [ir.ExternKernel.realize_input(each) for each in inputs])
         outputs = [
             ir.MultiOutput(
@@ -53,7 +59,14 @@ class FallbackCall:
         self.__name__ = self.__qualname__ = f"eager_{op.__name__.replace('.', '_')}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _lowering():
+            return self.op(*args, **kwargs)
         return fallback_handler(self.op, add_to_fallback_set=False)(*args, **kwargs)
+
+
+def _lowering() -> bool:
+    """Whether Inductor lowers the graph; otherwise it runs a branch of the program on fake tensors, for shapes."""
+    return isinstance(V.graph, GraphLowering)
 
 
 def call_kernel(graph: Graph, kernel: Kernel, inputs: Sequence[Node], values: Sequence[torch.Tensor]) -> list[Node]:
@@ -92,6 +105,7 @@ class _CallLine(ir.ExternKernel):
     def codegen(self, wrapper: Any) -> None:
         name = self._define_once(wrapper)
         self.codegen_comment(wrapper, name)
+        assert ir.is_node_sequence(self.inputs)
         arguments = ", ".join(each.codegen_reference() for each in self.inputs)
         wrapper.writeline(f"{self.get_name()} = {name}({arguments})")
 

@@ -1,7 +1,7 @@
 """What the compiler tells: log lines, the IR around every pass, and files of a compile.
 
-``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where to
-(standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
+``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where
+to (standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -42,20 +42,10 @@ def _set_up() -> None:
 _passes = get_logger("torch_spyre._inductor.passes")
 
 
-def logs_passes() -> bool:
-    """Whether :func:`log_pass` would print: what it is given need not be made otherwise."""
-    return _passes.isEnabledFor(logging.DEBUG)
-
-
-def log_pass(name: str, before: object, after: object) -> None:
-    """Print the IR before and after a pass, at DEBUG level."""
-    if not logs_passes():
-        return
-    old, new = str(before), str(after)
-    if old == new:
-        _passes.debug("%s changes nothing", name)
-    else:
-        _passes.debug("before %s:\n%s\nafter %s:\n%s", name, old, name, new)
+def log_pass(title: str, *ir: object) -> None:
+    """Print the IR as it is after a pass, at DEBUG level."""
+    if _passes.isEnabledFor(logging.DEBUG):
+        _passes.debug("%s:\n%s", title, "\n".join(map(str, ir)))
 
 
 def artifact_directory() -> Path | None:
@@ -93,3 +83,13 @@ def save_artifact(kernel_name: str, filename: str, text: str) -> None:
         directory = Path(get_debug_dir(), "spyre")
     (directory / kernel_name).mkdir(parents=True, exist_ok=True)
     (directory / kernel_name / filename).write_text(text)
+
+
+def save_artifacts(kernel_name: str, kernel: object, specs: Sequence[object], texts: Sequence[str]) -> None:
+    """Keep a kernel's loop IR, its OpSpecs, and one SuperDSC text per OpSpec."""
+    if not artifacts_wanted():
+        return
+    save_artifact(kernel_name, "loop_ir.txt", str(kernel))
+    save_artifact(kernel_name, "op_specs.txt", "\n".join(map(str, specs)))
+    for position, text in enumerate(texts):
+        save_artifact(kernel_name, f"sdsc_{position}.json", text)

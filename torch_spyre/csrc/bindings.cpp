@@ -103,6 +103,8 @@ PYBIND11_MODULE(_C, m) {
       if (error) std::rethrow_exception(error);
     } catch (const spyre::OutOfMemory& e) {
       py::set_error(py::module_::import("torch").attr("OutOfMemoryError"), e.what());
+    } catch (const spyre::IndexRange& e) {
+      py::set_error(PyExc_IndexError, e.what());
     } catch (const spyre::ValueRange& e) {
       py::set_error(PyExc_ValueError, e.what());
     } catch (const spyre::InvalidLayout& e) {

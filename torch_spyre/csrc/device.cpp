@@ -62,6 +62,8 @@ c10::DeviceIndex first_device() {
     std::rethrow_exception(error);
   } catch (const spyre::OutOfMemory& e) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
+  } catch (const spyre::IndexRange& e) {
+    TORCH_CHECK_INDEX(false, e.what());
   } catch (const spyre::ValueRange& e) {
     TORCH_CHECK_VALUE(false, e.what());
   } catch (const spyre::InvalidLayout& e) {

@@ -229,19 +229,23 @@ py::object to_python(const c10::IValue& value, c10::TypePtr type) {
   }
 }
 
-Kernel parse(const py::object& found) {
+Kernel parse(const py::object& found, size_t tensors) {
   Kernel kernel;
+  const auto inside = [](size_t index, size_t count, const char* what) {
+    TORCH_CHECK_INDEX(index < count, "a kernel names ", what, " ", index, " of ", count);
+    return index;
+  };
   if (py::isinstance<py::str>(found)) kernel.reason = found.cast<std::string>();
   if (!py::isinstance<py::dict>(found)) return kernel;
   kernel.native = true;
   const auto description = found.cast<py::dict>();
   for (const auto& entry : description["resize"].cast<py::list>()) {
     const auto [tensor, size] = entry.cast<std::pair<size_t, spyre::Dims>>();
-    kernel.resize.emplace_back(tensor, size);
+    kernel.resize.emplace_back(inside(tensor, tensors, "tensor"), size);
   }
   kernel.plan = description["plan"].cast<std::shared_ptr<spyre::JobPlan>>();
   kernel.arguments = description["arguments"].cast<std::vector<size_t>>();
-  kernel.copies = description["copies"].cast<std::vector<std::pair<size_t, size_t>>>();
+  for (const size_t argument : kernel.arguments) inside(argument, tensors, "tensor");
   for (const auto& entry : description["outputs"].cast<py::list>()) {
     const auto output = entry.cast<py::dict>();
     Kernel::Output made{output["size"].cast<spyre::Dims>(), output["stride"].cast<spyre::Dims>(),
@@ -250,6 +254,9 @@ Kernel parse(const py::object& found) {
       made.layout.reset();
     kernel.outputs.push_back(std::move(made));
   }
+  kernel.copies = description["copies"].cast<std::vector<std::pair<size_t, size_t>>>();
+  for (const auto& [target, output] : kernel.copies)
+    inside(target, tensors, "tensor"), inside(output, kernel.outputs.size(), "output");
   for (const auto& entry : description["returns"].cast<py::list>()) {
     using From = Kernel::Return::From;
     if (entry.is_none()) {
@@ -257,12 +264,17 @@ Kernel parse(const py::object& found) {
       continue;
     }
     const auto [from, index] = entry.cast<std::pair<std::string, size_t>>();
-    kernel.returns.push_back({from == "argument" ? From::argument : From::output, index});
+    if (from == "argument") {
+      kernel.returns.push_back({From::argument, inside(index, tensors, "tensor")});
+    } else {
+      kernel.returns.push_back({From::output, inside(index, kernel.outputs.size(), "output")});
+    }
   }
   return kernel;
 }
 
-KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, c10::Device device) {
+KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, size_t tensors,
+                  c10::Device device) {
   py::gil_scoped_acquire gil;
   const c10::DeviceGuard on(device);
   // Python traces the op as if called afresh, not from below autograd.
@@ -281,7 +293,7 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
     }
     const py::object compile_call = py::module_::import("torch_spyre.ops.eager").attr("compile_call");
     auto kernel = std::make_shared<const Kernel>(
-        parse(compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named)));
+        parse(compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named), tensors));
     if (kernel->plan) ++compiled;
     return kernel;
   } catch (py::error_already_set& error) {
@@ -332,7 +344,7 @@ bool run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::D
     if (!call.complete) return false;
     KernelPtr kernel = kernels().find(call.key);
     if (!kernel) {
-      kernel = compile(op, arguments, device);
+      kernel = compile(op, arguments, call.tensors.size(), device);
       kernels().add(call.key, kernel);
     }
     if (!kernel->native || (resized && !kernel->resize.empty())) {

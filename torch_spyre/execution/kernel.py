@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import _C
 from .._inductor import logging
+from .._inductor.loop_ir import Kernel, from_json
 from ..constants import DEVICE_NAME
 from . import kernel_cache
-from .signature import Argument, key_of, signature_of
+from .signature import signature_of
 
-_launch = _C.launch_jobplan
+Maker = Callable[[torch.device], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A kernel compiled for one signature of its inputs: what makes its outputs, and what runs, if anything does."""
+def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
+    """What runs a kernel on inputs that lie like these, None if nothing has to; and descriptions of its outputs."""
+    return _plan_for(kernel.to_json(), inputs)
 
-    outputs: list[Callable[[torch.device], torch.Tensor]]
-    plan: _C.JobPlan | None
+
+def _plan_for(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
+    signature = signature_of(inputs)
+
+    def compile_here() -> dict[str, Any]:
+        from .._inductor.compiler import compile_kernel
+
+        return compile_kernel(from_json(text), signature)
+
+    description = kernel_cache.find_or_build(text, signature, compile_here)
+    plan = _C.prepare_kernel(description) if description["steps"] else None
+    return plan, description["outputs"]
 
 
 class SpyreKernel:
@@ -36,35 +46,28 @@ class SpyreKernel:
         self.text = text
         self.device = None if device is None else torch.device(DEVICE_NAME, device)
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
-        self._variants: dict[Any, Variant] = {}
+        self._variants: dict[bytes, tuple[_C.JobPlan | None, list[Maker]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        variant = self._variants.get(key_of(inputs)) or self._prepare(inputs)
+        plan, makers = self._variants.get(_C.argument_signature(inputs)) or self._prepare(inputs)
         device = self.device or inputs[0].device
-        outputs = [make(device) for make in variant.outputs]
-        if variant.plan is not None:
-            _launch(variant.plan, [*inputs, *outputs])
+        outputs = [make(device) for make in makers]
+        if plan is not None:
+            _C.launch_jobplan(plan, [*inputs, *outputs])
         return outputs
 
-    def _prepare(self, inputs: tuple[torch.Tensor, ...]) -> Variant:
-        key, signature = key_of(inputs), signature_of(inputs)
-        with self._lock, logging.artifacts_in(self._artifacts):
+    def _prepare(self, inputs: tuple[torch.Tensor, ...]) -> tuple[_C.JobPlan | None, list[Maker]]:
+        key = _C.argument_signature(inputs)
+        with self._lock:
             if key not in self._variants:
-                description = kernel_cache.find_or_build(self.text, signature, lambda: _compile(self.text, signature))
-                plan = _C.prepare_kernel(description) if description["steps"] else None
-                self._variants[key] = Variant([_maker(output) for output in description["outputs"]], plan)
+                with logging.artifacts_in(self._artifacts):
+                    plan, outputs = _plan_for(self.text, inputs)
+                self._variants[key] = plan, [_maker(output) for output in outputs]
             return self._variants[key]
 
 
-def _compile(text: str, signature: tuple[Argument, ...]) -> dict[str, Any]:
-    from .._inductor.compiler import compile_kernel
-    from .._inductor.loop_ir import from_json
-
-    return compile_kernel(from_json(text), signature)
-
-
-def _maker(output: dict[str, Any]) -> Callable[[torch.device], torch.Tensor]:
+def _maker(output: dict[str, Any]) -> Maker:
     """A function that allocates this output; the default layout has a shorter way than others."""
     size, stride, dtype = output["size"], output["stride"], getattr(torch, output["dtype"])
     given = output["layout"]

@@ -31,6 +31,8 @@ from .version import compiler_version
 
 log = logging.get_logger(__name__)
 
+CHECKSUM = "manifest.sha256"  # of the file that has everybody else's
+
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
 _bytes_used: dict[Path, int] = {}  # by cache directory: what this process believes lies there
@@ -97,6 +99,8 @@ def _read(root: Path, entry: Path) -> dict[str, Any] | None:
     if not entry.exists():
         return None
     try:
+        if (entry / CHECKSUM).read_bytes() != _manifest_checksum(entry):
+            raise spyrecode.CorruptSpyreCode(f"{entry}: the manifest is not what was written")
         found = spyrecode.read(entry)
         os.utime(entry)  # evicted last
         return found
@@ -112,6 +116,7 @@ def _write(root: Path, entry: Path, description: dict[str, Any]) -> None:
     try:
         with _aside(root) as aside:
             spyrecode.write(aside / entry.name, description)
+            (aside / entry.name / CHECKSUM).write_bytes(_manifest_checksum(aside / entry.name))
             size = _size(aside / entry.name)
             entry.parent.mkdir(parents=True, exist_ok=True)
             if entry.exists():  # another process was faster
@@ -124,6 +129,10 @@ def _write(root: Path, entry: Path, description: dict[str, Any]) -> None:
                 _bytes_used[root] = _evict(root, entry)
     except OSError as error:
         log.warning("kernel cache: could not write %s: %s", entry, error)
+
+
+def _manifest_checksum(entry: Path) -> bytes:
+    return hashlib.sha256((entry / spyrecode.MANIFEST).read_bytes()).digest()
 
 
 @contextmanager

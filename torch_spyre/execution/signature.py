@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from .. import _C
 
 @dataclass(frozen=True)
 class Argument:
-    """Layout of the argument's storage, where in it the tensor begins, and the first argument that shares its memory."""
+    """Layout of an argument's storage, where the tensor begins in it, and the first argument on the same memory."""
 
     layout: _C.SpyreTensorLayout
     offset: int
@@ -20,17 +20,5 @@ class Argument:
 
 
 def signature_of(tensors: Sequence[torch.Tensor]) -> tuple[Argument, ...]:
-    """The arguments that a kernel is compiled for."""
-    first: dict[int, int] = {}
-    return tuple(
-        Argument(
-            _C.get_spyre_tensor_layout(tensor),
-            tensor.storage_offset(),
-            first.setdefault(tensor.untyped_storage().data_ptr(), position),
-        )
-        for position, tensor in enumerate(tensors)
-    )
-
-
-# The same as something to look up by, made on every call of a kernel.
-key_of: Callable[[Sequence[torch.Tensor]], Hashable] = getattr(_C, "argument_signature", signature_of)
+    """The arguments that a kernel is compiled for; ``_C.argument_signature`` is the same as a key."""
+    return tuple(Argument(*place) for place in _C.argument_places(tensors))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from .._inductor.errors import Unsupported
 from ..constants import DEVICE_NAME
 
 Description = dict[str, Any]
+Results = list[torch.Tensor | None]
 
 
 def compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | str:
@@ -29,12 +29,13 @@ def compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     with its outputs resized is another one. Tensors of a call are counted on the card only, with lists flattened.
     """
     functional = functional_overload(op)
+    if functional is None:
+        return f"{op} has no functional form."
     if why := _never_native(op, functional):
         return why
-    assert functional is not None
     try:
         call = _Call(op, functional, (*args, *kwargs.values()))
-        return call.describe()
+        return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
     except Exception as error:
@@ -51,19 +52,19 @@ def functional_overload(op: OpOverload) -> OpOverload | None:
 
 
 @cache
-def _never_native(op: OpOverload, functional: OpOverload | None) -> str:
+def _never_native(op: OpOverload, functional: OpOverload) -> str:
     """Why no call of this op can run on the card; empty where one may."""
-    if functional is None:
-        return f"{op} has no functional form."
     if torch.Tag.nondeterministic_seeded in op.tags:
         return "Random numbers are drawn on the host."
     if torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags:
-        return "The result's shape depends on values."
+        return "Its result's shape, or what the host does next, depends on values."
     returns, written = functional._schema.returns, _written(op)
-    if any(str(each.type) != "Tensor" or each.alias_info is not None for each in returns):
+    if any(str(result.type) != "Tensor" or result.alias_info is not None for result in returns):
         return "It returns something else than new tensors."
-    if written and (len(written) != len(returns) or any(str(op._schema.arguments[i].type) != "Tensor" for i in written)):
-        return "It writes into lists of tensors."
+    if written and (
+        len(written) != len(returns) or any(str(op._schema.arguments[i].type) != "Tensor" for i in written)
+    ):
+        return "It writes into other arguments than its results."
     return ""
 
 
@@ -72,169 +73,145 @@ def _written(op: OpOverload) -> list[int]:
     return [i for i, each in enumerate(op._schema.arguments) if each.alias_info and each.alias_info.is_write]
 
 
-@dataclass
 class _Call:
-    """One call: its functional form, and where its tensors go among the inputs of a graph."""
+    """One call: its tensors on the card, and which of them are the inputs of its graph."""
 
-    op: OpOverload
-    functional: OpOverload
-    values: tuple[Any, ...]
-    tensors: list[torch.Tensor] = field(default_factory=list)  # on the card, lists flattened
-    inputs: list[int] = field(default_factory=list)  # of the graph: the first of several tensors that are one view
-    places: list[tuple[_C.SpyreTensorLayout, int, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for value in self.values:
-            each = value if isinstance(value, (list, tuple)) else [value]
-            self.tensors += [t for t in each if isinstance(t, torch.Tensor) and t.device.type == DEVICE_NAME]
+    def __init__(self, op: OpOverload, functional: OpOverload, values: Sequence[Any]) -> None:
+        self.op, self.functional, self.values = op, functional, values
+        leaves = [leaf for value in values for leaf in (value if isinstance(value, list) else [value])]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.tensors = [tensor for tensor in tensors if tensor.device.type == DEVICE_NAME]
+        # Tensors on the host have no dimensions: they are constants of the kernel.
+        self.numbers = {id(tensor): tensor.item() for tensor in tensors if tensor.device.type != DEVICE_NAME}
         self.places = _C.argument_places(self.tensors)
-        self.inputs = [i for i in range(len(self.tensors)) if self.first(i) == i]
-
-    def first(self, index: int) -> int:
-        """The first tensor of the call that is the same view of the same memory."""
-        return next(i for i in range(index + 1) if self.view(i) == self.view(index))
-
-    def view(self, index: int) -> tuple[Any, ...]:
-        tensor = self.tensors[index]
-        return self.places[index], tensor.dtype, tensor.size(), tensor.stride()
-
-    def index(self, tensor: torch.Tensor) -> int:
-        return next(i for i, each in enumerate(self.tensors) if each is tensor)
+        views = [(p, t.dtype, t.size(), t.stride()) for p, t in zip(self.places, self.tensors, strict=True)]
+        self.first = [views.index(view) for view in views]  # of the tensors that are one and the same view
+        self.inputs = sorted(set(self.first))
+        self.written = [self._position(values[i]) for i in _written(op)]
 
     def describe(self) -> Description:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        written = [self.index(self.values[i]) for i in _written(self.op)]
-        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            fakes = [_empty_like(self.tensors[i]) for i in self.inputs]
-            results = self.results(fakes)
-            resize = [
-                (i, list(result.size()))
-                for i, result in zip(written, results, strict=bool(written))
-                if result is not None and result.size() != self.tensors[i].size()
-            ]
+        with torch.no_grad():
+            results = self._results()
+            resize = self._resize(results)
             if resize:
                 return _description(resize=resize)
-            for i, result in zip(written, results, strict=bool(written)):
-                self.check_written(i, result)
+            self._check_written(results)
+            returns = self._returns(results)
             if not any(result is not None and result.numel() for result in results):
-                return self.nothing_to_compute(results, written)
-            # Where another view of its memory is read, a result is complete before it is written.
-            apart = [i for i in written if self.shares(i)]
-            graph = self.trace(fakes, written, apart)
-        del mode
-        return self.compiled(graph, results, written, apart)
-
-    def check_written(self, index: int, result: torch.Tensor | None) -> None:
-        target = self.tensors[index]
-        if result is None:
-            raise Unsupported(f"{self.op} gives nothing to write.")
-        if torch._debug_has_internal_overlap(target) != 0:
-            raise Unsupported("Elements of the written tensor share memory.")
-        if not torch.can_cast(result.dtype, target.dtype):
-            raise Unsupported(f"The result is {result.dtype}, the tensor to write {target.dtype}.")
-
-    def shares(self, index: int) -> bool:
-        """Whether another view of the call lies in the same memory."""
-        return any(
-            self.places[i][2] == self.places[index][2] and self.first(i) != self.first(index)
-            for i in range(len(self.tensors))
+                fresh = [r for r in results if r is not None and not self.written]
+                outputs = [_output(r.size(), r.stride(), r.dtype, None) for r in fresh]
+                return _description(outputs=outputs, returns=returns)
+            if not all(self.tensors[i].numel() for i in self.inputs):
+                raise Unsupported("An input has no elements.")
+            apart = [i for i in self.written if self._is_shared(i)]
+            graph = self._trace(apart)
+        plan, made = _compile(self.functional, graph, [self.tensors[i] for i in self.inputs])
+        return _description(
+            plan=plan,
+            arguments=self.inputs,
+            outputs=[_output(**output) for output in made],
+            copies=[(target, output) for output, target in enumerate(apart)],
+            returns=returns,
         )
 
-    def results(self, fakes: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The results' shapes and dtypes; a call that is wrong is left to the host, whose errors users know."""
-        try:
-            results = _flat(self.functional(*self.arguments(fakes, numbers=False)[0], **self.arguments(fakes)[1]))
-            with_numbers = _flat(self.apply(fakes))
-        except Exception as error:
-            raise Unsupported(f"{type(error).__name__}: {error}") from error
-        for tensor, number in zip(results, with_numbers, strict=True):
-            if tensor is not None and number is not None and tensor.dtype != number.dtype:
-                raise Unsupported("A tensor on the host decides the result's dtype.")
+    def _results(self) -> Results:
+        """The results' shapes and dtypes."""
+        results = self._apply_to_shapes(self.functional)
+        if self.numbers and _dtypes(results) != _dtypes(self._apply_to_shapes(self.functional, numbers=False)):
+            raise Unsupported("A tensor on the host decides the result's dtype.")
         return results
 
-    def apply(self, inputs: Sequence[torch.Tensor]) -> Any:
-        args, kwargs = self.arguments(inputs)
-        return self.functional(*args, **kwargs)
+    def _apply_to_shapes(self, op: OpOverload, numbers: bool = True) -> Results:
+        """A call that is wrong is left to the host, whose errors users know."""
+        try:
+            return self._apply(op, [_empty_like(self.tensors[i], "meta") for i in self.inputs], numbers)
+        except Exception as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
 
-    def arguments(self, inputs: Sequence[torch.Tensor], numbers: bool = True) -> tuple[list[Any], dict[str, Any]]:
-        """The functional op's arguments with ``inputs`` in place of tensors; those on the host become numbers."""
+    def _resize(self, results: Results) -> list[tuple[int, list[int]]]:
+        sizes = [(i, result.size()) for i, result in zip(self.written, results, strict=False) if result is not None]
+        return [(i, list(size)) for i, size in sizes if self.tensors[i].size() != size]
 
-        def replaced(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return [replaced(each) for each in value]
-            if not isinstance(value, torch.Tensor):
-                return value
-            if value.device.type == DEVICE_NAME:
-                return inputs[self.inputs.index(self.first(self.index(value)))]
-            return value.item() if numbers else value
+    def _check_written(self, results: Results) -> None:
+        targets = [self.tensors[i] for i in self.written]
+        if any(torch._debug_has_internal_overlap(target) != 0 for target in targets):
+            raise Unsupported("Elements of the written tensor share memory.")
+        if targets and _dtypes(targets) != _dtypes(results):
+            self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
 
-        given = dict(zip((each.name for each in self.op._schema.arguments), self.values, strict=True))
-        args, kwargs = [], {}
-        for each in self.functional._schema.arguments:
-            value = replaced(given[each.name])
-            if each.kwarg_only:
-                kwargs[each.name] = value
-            else:
-                args.append(value)
-        return args, kwargs
+    def _is_shared(self, written: int) -> bool:
+        """Whether the call has another view of the memory that is written: a result then waits in its own tensor."""
+        same = [i for i, (_, _, memory) in enumerate(self.places) if memory == self.places[written][2]]
+        return any(self.first[i] != self.first[written] for i in same)
 
-    def trace(
-        self, fakes: Sequence[torch.Tensor], written: Sequence[int], apart: Sequence[int]
-    ) -> torch.fx.GraphModule:
+    def _returns(self, results: Results) -> list[tuple[str, int] | None]:
+        if self.written:
+            return [("argument", i) for i in self.written]
+        numbers = iter(range(len(results)))
+        return [None if result is None else ("output", next(numbers)) for result in results]
+
+    def _trace(self, apart: Sequence[int]) -> torch.fx.GraphModule:
         """The graph: the op, a copy of each result into the tensor it is written to, the other results returned."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
 
         from .._inductor.decompositions import decompositions
 
-        def body(*inputs: torch.Tensor) -> list[torch.Tensor]:
-            results = _flat(self.apply(inputs))
-            for index, result in zip(written, results, strict=bool(written)):
-                assert result is not None
-                result = result.to(self.tensors[index].dtype)
-                if index not in apart:
-                    inputs[self.inputs.index(self.first(index))].copy_(result)
-            if not written:
+        def body(*inputs: torch.Tensor) -> Results:
+            results = self._apply(self.functional, inputs)
+            if not self.written:
                 return [result for result in results if result is not None]
-            return [
-                result.to(self.tensors[index].dtype)
-                for index, result in zip(written, results, strict=True)
-                if index in apart and result is not None
-            ]
+            waiting: Results = []
+            for i, result in zip(self.written, results, strict=True):
+                assert result is not None
+                result = result.to(self.tensors[i].dtype)
+                if i in apart:
+                    waiting.append(result)
+                else:
+                    self._input(inputs, i).copy_(result)
+            return waiting
 
-        return make_fx(body, decomposition_table=decompositions())(*fakes)
+        with FakeTensorMode():
+            fakes = [_empty_like(self.tensors[i], self.tensors[i].device) for i in self.inputs]
+            traced = make_fx(body, decomposition_table=decompositions())(*fakes)
+        traced.graph.eliminate_dead_code()  # left by decompositions that gave up
+        traced.recompile()
+        return traced
 
-    def nothing_to_compute(self, results: Sequence[torch.Tensor | None], written: Sequence[int]) -> Description:
-        outputs = [_output(r.size(), r.stride(), r.dtype, None) for r in results if r is not None and not written]
-        return _description(outputs=outputs, returns=self.returns(results, written))
+    def _apply(self, op: OpOverload, inputs: Sequence[torch.Tensor], numbers: bool = True) -> Results:
+        """``op`` with ``inputs`` in place of the tensors on the card, and numbers in place of those on the host."""
 
-    def returns(self, results: Sequence[torch.Tensor | None], written: Sequence[int]) -> list[tuple[str, int] | None]:
-        if written:
-            return [("argument", i) for i in written][: len(self.op._schema.returns)]
-        numbers = iter(range(len(results)))
-        return [None if result is None else ("output", next(numbers)) for result in results]
+        def replaced(value: Any) -> Any:
+            if isinstance(value, list):
+                return [replaced(each) for each in value]
+            if isinstance(value, torch.device) and inputs:
+                return inputs[0].device
+            if not isinstance(value, torch.Tensor):
+                return value
+            if id(value) not in self.numbers:
+                return self._input(inputs, self._position(value))
+            return self.numbers[id(value)] if numbers else torch.empty((), dtype=value.dtype, device="cpu")
 
-    def compiled(
-        self,
-        graph: torch.fx.GraphModule,
-        results: Sequence[torch.Tensor | None],
-        written: Sequence[int],
-        apart: Sequence[int],
-    ) -> Description:
-        from .._inductor.partition import lower_graph
-        from ..execution.kernel import plan_for
+        given = dict(zip((each.name for each in self.op._schema.arguments), self.values, strict=True))
+        wanted = op._schema.arguments
+        args = [replaced(given[each.name]) for each in wanted if not each.kwarg_only]
+        results = op(*args, **{each.name: replaced(given[each.name]) for each in wanted if each.kwarg_only})
+        return list(results) if isinstance(results, (list, tuple)) else [results]
 
-        inputs = [self.tensors[i] for i in self.inputs]
-        if not all(tensor.numel() for tensor in inputs):
-            raise Unsupported("An input has no elements.")
-        plan, outputs = plan_for(lower_graph(graph, self.functional._schema.name.split("::")[1]), inputs)
-        return _description(
-            plan=plan,
-            arguments=self.inputs,
-            outputs=[_output(**output) for output in outputs],
-            copies=[(i, output) for output, i in enumerate(apart)],
-            returns=self.returns(results, written),
-        )
+    def _position(self, tensor: torch.Tensor) -> int:
+        return next(i for i, each in enumerate(self.tensors) if each is tensor)
+
+    def _input(self, inputs: Sequence[torch.Tensor], position: int) -> torch.Tensor:
+        return inputs[self.inputs.index(self.first[position])]
+
+
+def _compile(
+    op: OpOverload, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
+) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
+    from .._inductor.partition import lower_graph
+    from ..execution.kernel import plan_for
+
+    return plan_for(lower_graph(graph, op._schema.name.split("::")[1]), inputs)
 
 
 def _description(**fields: Any) -> Description:
@@ -242,21 +219,21 @@ def _description(**fields: Any) -> Description:
 
 
 def _output(size: Any, stride: Any, dtype: torch.dtype | str, layout: Any) -> dict[str, Any]:
-    """An output in terms that ``_C`` takes; compiled descriptions are JSON and name dtypes and formats."""
+    """An output in terms that ``_C`` takes: compiled descriptions are JSON, which names dtypes and formats."""
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype)
     if isinstance(layout, dict):
-        form = _C.DataFormats[layout["device_dtype"]]
+        form = _C.DataFormats.__members__[layout["device_dtype"]]
         layout = _C.SpyreTensorLayout(layout["device_size"], layout["stride_map"], form)
     return {"size": list(size), "stride": list(stride), "dtype": dtype, "layout": layout}
 
 
-def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+def _empty_like(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
 
 
-def _flat(results: Any) -> list[torch.Tensor | None]:
-    return list(results) if isinstance(results, (list, tuple)) else [results]
+def _dtypes(tensors: Sequence[torch.Tensor | None]) -> list[torch.dtype | None]:
+    return [None if tensor is None else tensor.dtype for tensor in tensors]
 
 
 def kernel_counts() -> dict[str, int]:

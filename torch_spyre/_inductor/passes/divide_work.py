@@ -60,10 +60,10 @@ def _divisible(op: DeviceOp, loop: int) -> bool:
 
 
 def _share(count: int, units: int, quantum: int, cores: int) -> int:
-    """As many cores as leave none without work, each taking whole quanta; the card cuts at ceil(count / cores)."""
+    """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
     for shares in range(min(units, cores), 1, -1):
-        points = -(-count // shares)
-        if points % quantum == 0 and points * (shares - 1) < count:
+        points = -(-(-(-count // shares)) // quantum) * quantum
+        if points * (shares - 1) < count:
             return shares
     return 1
 

@@ -72,6 +72,8 @@ def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     if OPS[op.name].kind in ("reduction", "scan", "argreduce", "topk") and not folded:
         _add_loop(device_op, len(piece.counts), kept)
         device_op.reduced = 1
+    if not device_op.counts:
+        _add_loop(device_op, 0, 0)
     if op.name.startswith("topk") and not any(origin == kept - 1 for origin in piece.origins):
         _add_loop(device_op, len(device_op.counts) - 1, kept - 1)
     return device_op

@@ -42,7 +42,7 @@ class Placement:
         count = tile.extent if tile else 1
         pair = Level(lane.unit, count * elements, lane.dim, elements, tile.dim if tile else -1)
         rest = tuple(level for level in self.levels if level not in (lane, tile))
-        if any(lane.unit < level.unit < lane.unit * elements for level in rest):
+        if tile and any(lane.unit < level.unit < tile.unit for level in rest):
             return None
         levels = tuple(sorted((*rest, pair), key=lambda level: -level.unit))
         return Placement(levels, self.replicas, self.rank)

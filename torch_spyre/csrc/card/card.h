@@ -107,7 +107,8 @@ class Card {
   void submit_and_wait(Stream& stream, Task task);
   void run_program(const Program& program, const std::vector<Held>& arguments);
   void run_job(Job& job);
-  void check_step(const Program& program, size_t index, const std::vector<Held>& arguments);
+  void check_step(const Program& program, size_t index, const std::vector<Held>& arguments,
+                  const std::vector<std::byte*>& bases);
   void check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
                        const std::vector<Held>& given) const;
   std::byte* address(const Held& held) const { return held.memory->card_address(held.block); }

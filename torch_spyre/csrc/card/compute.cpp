@@ -227,6 +227,17 @@ Loop take_last(std::vector<Loop>& loops) {
   return last;
 }
 
+// The innermost loop that gives a batch of so many, or as many of them as any does.
+Loop take_filling(std::vector<Loop>& loops, int64_t batch) {
+  const auto found = std::max_element(loops.rbegin(), loops.rend(), [batch](const Loop& a, const Loop& b) {
+    return std::min(a.count, batch) < std::min(b.count, batch);
+  });
+  if (found == loops.rend()) return kOnce;
+  const Loop filling = *found;
+  loops.erase(std::prev(found.base()));
+  return filling;
+}
+
 // The loop that moves least on a side that moves at all.
 Loop take_closest(std::vector<Loop>& loops, size_t side) {
   const auto far = [side](const Loop& loop) {
@@ -277,9 +288,9 @@ void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& 
   for (Nest& nest : core_pieces(step, core)) {
     std::vector<Loop>& loops = nest.loops;
     simplify(loops, operands.size());
-    const Loop run = take_last(loops);   // along the written sticks
-    const Loop rows = take_last(loops);  // several runs share a tile
+    const Loop run = take_last(loops);  // along the written sticks
     const int64_t length = std::min(run.count, kTile), batch = std::max<int64_t>(1, kTile / length);
+    const Loop rows = take_filling(loops, batch);  // several runs share a tile
     const auto tile = [&](const Place& place, int64_t row_count, int64_t count) {
       for (size_t i = 1; i < operands.size(); ++i)
         if (bases[i])

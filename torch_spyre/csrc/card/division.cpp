@@ -117,6 +117,8 @@ size_t folded_dimensions(const Step& step) {
 
 int indexed_operand(const Step& step) { return step.op == OpCode::gather ? 1 : step.op == OpCode::scatter ? 0 : -1; }
 
+bool updates_written(const Step& step) { return step.op == OpCode::scatter && step.function != "copy"; }
+
 Dims points_per_core(const Step& step) {
   Dims points(step.extents.size());
   for (size_t i = 0; i < points.size(); ++i) {
@@ -180,8 +182,62 @@ std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to
 
 std::vector<Nest> core_pieces(const Step& step, int core) { return core_pieces(step, core, 0, step.extents.size()); }
 
-std::vector<Nest> touched(const Step& step, int core, size_t operand) {
+namespace {
+
+int64_t index_at(const std::byte* base, DataFormat format, int64_t at) {
+  switch (format) {
+    case DataFormat::SENINT8:
+      return reinterpret_cast<const int8_t*>(base)[at];
+    case DataFormat::SENINT16:
+      return reinterpret_cast<const int16_t*>(base)[at];
+    default:
+      return reinterpret_cast<const int32_t*>(base)[at];
+  }
+}
+
+std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
+  const Operand& table = step.operands[operand];
+  const std::vector<Part> part = part_of(step, core);
+  Dims point;
+  for (const Part& along : part) {
+    if (along.count == 0) return {};
+    point.push_back(along.begin);
+  }
+  const auto place = [&](const Operand& at) {
+    int64_t sum = at.offset / element_bytes(at.format);
+    for (size_t i = 0; i < point.size(); ++i) sum += distance(at, i, point[i]);
+    return sum;
+  };
+  std::vector<Nest> all;
+  const auto lead = [&] {
+    Nest element;
+    element.offset[0] = place(table);
+    for (const Indirect& indirect : step.indirect) {
+      const Operand& indices = step.operands[indirect.operand];
+      int64_t index = indices.argument < 0 ? static_cast<int64_t>(indices.value)
+                                           : index_at(bases[indirect.operand], indices.format, place(indices));
+      if (index < 0) index += indirect.extent;
+      if (index < 0 || index >= indirect.extent) return;
+      element.offset[0] += distance({0, 0, {indirect.stride}, table.format, indirect.stick ? 0 : -1}, 0, index);
+    }
+    all.push_back(element);
+  };
+  for (bool more = true; more;) {
+    lead();
+    more = false;
+    for (size_t i = point.size(); i-- > 0 && !more;) {
+      more = ++point[i] < part[i].begin + part[i].count;
+      if (!more) point[i] = part[i].begin;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
   if (step.operands[operand].argument < 0) return {};
+  if (static_cast<int>(operand) == indexed_operand(step)) return touched_by_index(step, core, operand, bases);
   std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size());
   for (Nest& nest : all) std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
   return all;

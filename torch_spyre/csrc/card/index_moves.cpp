@@ -32,6 +32,7 @@ bool places_differ(const Step& step) {
 namespace {
 
 constexpr int64_t kChunk = 1024;  // indices at a time
+constexpr size_t kAhead = 8;      // updates
 
 // Where `run` points along a dimension lead in the table, `from` on: by these dimensions, and by the indices.
 void places(const Part& part, size_t table, const Axes& axes, size_t along, int64_t from, int64_t run, int64_t* to) {
@@ -174,6 +175,11 @@ void accumulate(Part& part, const Axes& ordered) {
       even_runs(part.begin[along], part.count[along], kTile, {&table_way, &value_way}, [&](int64_t from, int64_t run) {
         for (size_t i = 0; i < updates.size();) {
           const int64_t place = updates[i].place, at = table_row + place + table_way.at(from);
+          if (i + kAhead <
+              updates.size()) {  // a table is larger than caches, and the calls below wait for each element
+            const std::byte* const soon = table.access.address + at - place + updates[i + kAhead].place;
+            for (int64_t line = 0; line < kStickBytes; line += 64) __builtin_prefetch(soon + line);
+          }
           table.access.decode(running.bytes, at, run, table_way.step());
           for (; i < updates.size() && updates[i].place == place; ++i) {
             values.access.decode(fresh.bytes, value_row + updates[i].value + value_way.at(from), run, value_way.step());

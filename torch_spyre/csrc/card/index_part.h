@@ -61,10 +61,11 @@ struct Part {
 
   Part(const Step& step, int core, const std::vector<std::byte*>& bases)
       : step(step), begin(none + 1, 0), count(none + 1, 1) {
+    const Dims shares = points_per_core(step);
     for (size_t axis = none; axis-- > 0;) {
       const int64_t slices = step.slices[axis], extent = step.extents[axis], slice = core % slices;
       core /= static_cast<int>(slices);
-      const int64_t points = axis >= first_folded(step) ? extent : (extent + slices - 1) / slices;
+      const int64_t points = axis >= first_folded(step) ? extent : shares[axis];
       begin[axis] = slice * points;
       count[axis] = std::clamp<int64_t>(extent - begin[axis], 0, points);
     }

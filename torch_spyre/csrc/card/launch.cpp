@@ -104,10 +104,10 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
 void Card::run_program(const Program& program, const std::vector<Held>& arguments) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
-    if (shadow_) check_step(program, i, arguments);
     std::vector<std::byte*> bases;
     for (const Operand& operand : step.operands)
       bases.push_back(operand.argument < 0 ? nullptr : address(arguments[operand.argument]));
+    if (shadow_) check_step(program, i, arguments, bases);
     const auto side = [&](size_t operand) {
       return Side{bases[operand], element_bytes(step.operands[operand].format)};
     };
@@ -137,7 +137,8 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
 }
 
 // Strict mode: nothing is read that was never written, and no core touches what another one writes in the same step.
-void Card::check_step(const Program& program, size_t index, const std::vector<Held>& arguments) {
+void Card::check_step(const Program& program, size_t index, const std::vector<Held>& arguments,
+                      const std::vector<std::byte*>& bases) {
   const Step& step = program.steps[index];
   const auto fail = [&](const std::string& what) {
     throw UndefinedBehavior("program '" + program.name + "', step " + std::to_string(index) + " (" + name(step.op) +
@@ -145,9 +146,10 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   };
   const auto text = [](int64_t number) { return std::to_string(number); };
   const auto each = [&](int core, size_t operand, const auto& body) {
-    for (const Nest& nest : touched(step, core, operand))
+    for (const Nest& nest : touched(step, core, operand, bases))
       for_each_element(nest, 0, element_bytes(step.operands[operand].format), body);
   };
+  const bool updates = updates_written(step);
   const Block& target = *arguments[step.operands[0].argument].block;
   std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
   for (int core = 0; core < step.cores(); ++core)
@@ -158,11 +160,11 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       writer[at] = static_cast<uint8_t>(core + 1);
     });
   for (int core = 0; core < step.cores(); ++core)
-    for (size_t operand = 1; operand < step.operands.size(); ++operand) {
+    for (size_t operand = updates ? 0 : 1; operand < step.operands.size(); ++operand) {
       const int argument = step.operands[operand].argument;
       if (argument < 0) continue;
       const Block& source = *arguments[argument].block;
-      for (const Nest& nest : touched(step, core, operand))
+      for (const Nest& nest : touched(step, core, operand, bases))
         if (!shadow_->written(source, nest, 0, element_bytes(step.operands[operand].format)))
           fail("core " + text(core) + " reads memory of argument " + text(argument) +
                " that was never written (SPYRE_CARD=strict)");
@@ -174,7 +176,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       });
     }
   for (int core = 0; core < step.cores(); ++core)
-    for (const Nest& nest : touched(step, core, 0))
+    for (const Nest& nest : touched(step, core, 0, bases))
       shadow_->wrote(target, nest, 0, element_bytes(step.operands[0].format));
 }
 

@@ -374,10 +374,9 @@ Picoseconds duration(const Program& program, const Clock& clock) {
   Picoseconds total = 0;
   for (const Step& step : program.steps) {
     const auto read_over = [&](const Dims& points) {
-      // What a function other than copy is scattered into is read too.
-      const bool updates = step.op == OpCode::scatter && step.function != "copy";
-      int64_t bytes = updates ? bytes_behind(step, 0, points) : 0;
-      for (size_t i = 1; i < step.operands.size(); ++i) bytes += bytes_behind(step, i, points);
+      int64_t bytes = 0;
+      for (size_t i = updates_written(step) ? 0 : 1; i < step.operands.size(); ++i)
+        bytes += bytes_behind(step, i, points);
       return bytes;
     };
     const int64_t read = read_over(step.extents), written = bytes_behind(step, 0, step.extents);

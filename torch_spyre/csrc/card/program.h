@@ -95,6 +95,8 @@ Picoseconds duration(const Program& program, const Clock& clock);
 size_t folded_dimensions(const Step& step);
 // The operand whose address the indices of `indirect` move, or -1.
 int indexed_operand(const Step& step);
+// Whether the written operand is read too.
+bool updates_written(const Step& step);
 // The points of each dimension that a core takes, all but the last.
 Dims points_per_core(const Step& step);
 // First and one-past-last byte that an operand may touch over so many points of each dimension.
@@ -111,8 +113,9 @@ Nest core_nest(const Step& step, int core);
 // are those of the points, and of the operands too where dimension 0 is among them.
 std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to);
 std::vector<Nest> core_pieces(const Step& step, int core);
-// The elements of one operand that a core touches, each once, on side 0; without what indices add.
-std::vector<Nest> touched(const Step& step, int core, size_t operand);
+// The elements of one operand that a core touches, each once, on side 0. `bases[i]` is where the argument of operand i
+// begins: where indices lead is looked up, and what they lead to out of bounds is left out.
+std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases);
 
 // A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.
 struct JobStep {

@@ -1,0 +1,224 @@
+"""Graphs with card tensors through torch.compile: what becomes a kernel, what runs eagerly, what Inductor keeps."""
+
+import operator
+import sys
+
+import pytest
+import torch
+from torch._inductor.utils import run_and_get_code
+
+from torch_spyre._inductor import kernel_call, loop_ir
+
+pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+
+
+def card(*size: int, seed: int = 0, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    """Small whole numbers: exact in every format."""
+    return torch.randint(-8, 8, size, generator=torch.Generator().manual_seed(seed)).to(dtype).to("spyre")
+
+
+def host(values: object) -> object:
+    return torch.utils._pytree.tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, values)
+
+
+def check(function, *args, **options) -> None:
+    """Compiled and eager give the same results and leave the same in their arguments."""
+    copies = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    want = function(*copies)
+    got = torch.compile(function, **options)(*args)
+    torch.testing.assert_close(host((got, args)), host((want, tuple(copies))), rtol=2**-8, atol=2**-8)
+
+
+def test_an_addition_is_one_kernel_call(adder):
+    x, y = card(4, 64), card(4, 64, seed=1)
+    out, (code,) = run_and_get_code(torch.compile(operator.add, fullgraph=True), x, y)
+    assert torch.equal(out.cpu(), x.cpu() + y.cpu())
+    assert "buf0 = spyre_kernel_0(arg0_1, arg1_1)" in code
+
+
+def test_kernels_of_one_text_are_defined_once(adder):
+    _, (code,) = run_and_get_code(torch.compile(lambda x, y: (x + y) + (y + x)), card(4, 64), card(4, 64))
+    assert code.count("= SpyreKernel(") == 1
+    assert code.count("= spyre_kernel_0(") == 3
+
+
+@pytest.mark.parametrize("options", [{"backend": "spyre"}, {"backend": "spyre", "mode": "reduce-overhead"}, {}])
+def test_both_backend_names_reach_the_compiler(adder, options):
+    check(operator.add, card(4, 64), card(4, 64), **options)
+    assert adder["spyre"]["kernel_cache_misses"] == 1
+
+
+def test_the_backend_is_listed():
+    assert "spyre" in torch._dynamo.list_backends()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "reduce-overhead"},
+        {"mode": "max-autotune"},
+        {"dynamic": True},
+        {"options": {"freezing": True, "cpp_wrapper": True, "triton.cudagraphs": True}},
+    ],
+)
+def test_modes_and_options(adder, options):
+    with torch.no_grad():
+        check(operator.add, card(4, 64), card(4, 64), **options)
+
+
+def test_cpu_graphs_stay_with_inductor(adder):
+    check(lambda x: x.sin() + 1, torch.randn(8))
+    assert "spyre" not in adder
+
+
+def test_cpu_and_card_in_one_graph(adder):
+    check(
+        lambda x, c: ((x + x).cpu() + c, (c * 2).to("spyre") + x), card(4, 64), torch.ones(4, 64).half(), fullgraph=True
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: None,
+        lambda x: (),
+        lambda x: (x, x.view(-1), None, 3, (x + x)[1:3], (x + x).t()),
+        lambda x: (x + x)[:1].expand(4, 64),
+        lambda x: (lambda y: (y, y))(x + x),
+        lambda x: x.split(2),
+        lambda x: x.topk(3),
+        lambda x: (x + x, x.shape[0]),
+    ],
+)
+def test_outputs_of_every_kind(adder, function):
+    check(function, card(4, 64), fullgraph=True)
+
+
+def test_a_graph_without_inputs(adder):
+    check(lambda: torch.full((4, 64), 2.0, dtype=torch.float16, device="spyre"), fullgraph=True)
+
+
+def test_numbers_as_inputs(adder):
+    check(lambda x, n: x * n, card(4, 64), 3, dynamic=True)
+
+
+def test_changing_sizes(adder):
+    function = torch.compile(operator.add)
+    for rows in (4, 8, 12, 0, 1):
+        x = card(rows, 64)
+        assert torch.equal(function(x, x).cpu(), 2 * x.cpu())
+
+
+def test_views_enter_kernels_as_they_are(adder):
+    check(lambda x, y: x.view(-1)[64:320].view(4, 64) + y[2:6], card(6, 64), card(6, 64, seed=1))
+    assert not torch.spyre.fallback_counts().get("aten::clone")
+
+
+def test_an_input_that_begins_inside_its_storage(adder):
+    x = card(8, 64)
+    assert torch.equal(torch.compile(operator.add)(x[2:6], x[4:8]).cpu(), x.cpu()[2:6] + x.cpu()[4:8])
+    assert torch.equal(torch.compile(lambda t: t.as_strided((2, 64), (64, 1), 64))(x[2:6]).cpu(), x.cpu()[1:3])
+
+
+def test_inputs_changed_in_place(adder):
+    def function(x, y):
+        x[1:3].add_(y[1:3])
+        z = x + y
+        x.mul_(2)
+        return z
+
+    check(function, card(4, 64), card(4, 64, seed=1), fullgraph=True)
+
+
+def test_constants_of_the_program(adder):
+    def function(x):
+        rows = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float16, device="spyre")
+        return x + rows[:, None].expand(4, 64).contiguous() * torch.tensor(2.0, dtype=torch.float16, device="spyre")
+
+    check(function, card(4, 64))
+
+
+@pytest.mark.parametrize("function", [torch.rand_like, torch.nn.functional.dropout])
+def test_random_numbers_are_those_of_eager(adder, function):
+    x = card(4, 64, dtype=torch.float32)
+    torch.manual_seed(0)
+    want = function(x)
+    torch.manual_seed(0)
+    assert torch.equal(torch.compile(function)(x).cpu(), want.cpu())
+
+
+def test_training(adder):
+    module = torch.nn.Linear(64, 64).half().to("spyre")
+    grads = []
+    for forward in (module, torch.compile(module)):
+        x = card(4, 64).requires_grad_()
+        (forward(x) + x).sum().backward()
+        grads.append([x.grad.cpu(), *(p.grad.cpu() for p in module.parameters())])
+        module.zero_grad()
+    torch.testing.assert_close(*grads)
+
+
+def test_branches(adder):
+    def function(x, y):
+        return torch.cond(x.sum() > 0, lambda x, y: (x + y,), lambda x, y: (x + x,), (x, y))
+
+    check(function, torch.ones(4, 64).half().to("spyre"), card(4, 64))
+    check(function, -torch.ones(4, 64).half().to("spyre"), card(4, 64))
+
+
+def test_a_kernel_may_write_its_inputs(adder, monkeypatch):
+    """z reads what x held before the kernel, w what it holds after."""
+
+    def function(x, y):
+        z = x + y
+        x.copy_(y + y)
+        return z, x + y
+
+    def partition(gm):
+        standin(gm)
+        for node in list(gm.graph.nodes):
+            if getattr(node.target, "__name__", "") == "eager_copy__default":
+                with gm.graph.inserting_before(node):
+                    kernel_call.call_kernel(gm.graph, COPY, node.args, [])
+                gm.graph.erase_node(node)
+
+    module = sys.modules["torch_spyre._inductor.partition"]
+    standin = module.partition
+    monkeypatch.setattr(module, "partition", partition)
+    check(function, card(4, 64), card(4, 64, seed=1))
+
+
+ROWS = {"size": (4, 64), "stride": (64, 1), "dtype": torch.float16}
+COPY = loop_ir.Kernel(
+    "copy",
+    {name: loop_ir.Buffer(name, kind="input", **ROWS) for name in ("to", "source")},
+    [loop_ir.LoopOp("copy", (4, 64), loop_ir.Access("to", (64, 1)), (loop_ir.Access("source", (64, 1)),))],
+)
+
+
+def test_what_is_left_to_inductors_loops_is_refused(adder, monkeypatch):
+    monkeypatch.setattr(sys.modules["torch_spyre._inductor.partition"], "partition", lambda gm: None)
+    with pytest.raises(RuntimeError, match=r"\(aten.add.Tensor\) was left to Inductor's own loops"):
+        torch.compile(operator.add)(card(4, 64), card(4, 64))
+
+
+def test_a_second_process_finds_everything_in_caches(adder_program):
+    code = """
+        def function(x, y):
+            return (x + y).sin() + y
+        a = x.clone().requires_grad_()
+        torch.compile(function)(a, x).sum().backward()
+        print("fx", counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+        print("aot", counters["aot_autograd"]["autograd_cache_hit"], counters["aot_autograd"]["autograd_cache_miss"])
+        print("kernels", counters["spyre"]["kernel_cache_hits"], counters["spyre"]["kernel_cache_misses"])
+    """
+    first, second = adder_program(code), adder_program(code)
+    assert "fx 0 2\naot 0 1\nkernels 0 1" in first
+    assert "fx 2 0\naot 1 0\nkernels 1 0" in second
+
+
+def test_nothing_is_imported_before_it_is_needed(python):
+    names = ("torch._dynamo", "torch._inductor", "torch_spyre._inductor", "sympy")
+    code = f"import torch, sys; print([name for name in sys.modules if name.startswith({names})])"
+    assert python(code).stdout.strip() == "[]"

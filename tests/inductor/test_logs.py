@@ -1,0 +1,96 @@
+"""What a compile tells, and the files it leaves."""
+
+import logging
+
+import pytest
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.logging import artifacts_in, log_pass, save_artifact, save_artifacts
+
+SAY = """
+    from torch_spyre._inductor.logging import log_pass
+    log_pass("fused", "kernel before", "kernel after")
+"""
+
+
+def test_passes_are_silent_unless_asked(adder_program):
+    assert "fused" not in adder_program(SAY)
+
+
+def test_own_variables_turn_logging_on(adder_program, tmp_path):
+    adder_program(SAY, SPYRE_INDUCTOR_LOG="1", SPYRE_INDUCTOR_LOG_LEVEL="DEBUG", SPYRE_LOG_FILE=str(tmp_path / "log"))
+    assert (tmp_path / "log").read_text() == "DEBUG torch_spyre._inductor.passes: fused:\nkernel before\nkernel after\n"
+
+
+def test_torch_logs_turns_logging_on(adder_program):
+    assert "fused:" in adder_program(SAY, TORCH_LOGS="+torch_spyre._inductor")
+
+
+def test_what_is_logged_is_not_made_when_off():
+    class Heavy:
+        def __str__(self):
+            raise AssertionError
+
+    assert not logging.getLogger("torch_spyre._inductor.passes").isEnabledFor(logging.DEBUG)
+    log_pass("fused", Heavy())
+
+
+def test_a_wrong_level_is_named(python):
+    code = "from torch_spyre._inductor import logging"
+    result = python(code, SPYRE_INDUCTOR_LOG="1", SPYRE_INDUCTOR_LOG_LEVEL="LOUD")
+    assert "SPYRE_INDUCTOR_LOG_LEVEL='LOUD': expected DEBUG" in result.stderr
+
+
+def test_artifacts_of_a_kernel(tmp_path):
+    with artifacts_in(tmp_path):
+        save_artifacts("add", "loops", ["spec 0", "spec 1"], ["{}", "[]"])
+        save_artifact("add", "bundle.mlir", "module")
+    files = {file.name: file.read_text() for file in (tmp_path / "add").iterdir()}
+    assert files == {
+        "loop_ir.txt": "loops",
+        "op_specs.txt": "spec 0\nspec 1",
+        "sdsc_0.json": "{}",
+        "sdsc_1.json": "[]",
+        "bundle.mlir": "module",
+    }
+
+
+def test_nothing_is_saved_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_artifact("add", "bundle.mlir", "module")
+    assert not list(tmp_path.iterdir())
+
+
+def test_artifacts_lie_in_the_debug_directory_of_their_compile(adder_program, tmp_path):
+    """The kernel is compiled when it first runs, which is after its graph."""
+    code = """
+        import os
+        from torch_spyre._inductor import logging
+        compiler = sys.modules["torch_spyre._inductor.compiler"]
+        original = compiler.compile_kernel
+        def compile_kernel(kernel, signature):
+            logging.save_artifact(kernel.name, "loop_ir.txt", str(kernel))
+            return original(kernel, signature)
+        compiler.compile_kernel = compile_kernel
+        torch.compile(lambda x: x + x)(x)
+    """
+    adder_program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "first"))
+    (file,) = (tmp_path / "first").rglob("add/loop_ir.txt")
+    assert (file.parents[1] / "output_code.py").exists()
+    # A graph from caches has no debug directory of its own, but its kernels are compiled for their files' sake.
+    adder_program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "second"))
+    assert list((tmp_path / "second").rglob("add/loop_ir.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("SENCORES", "33", "expected a number from 1 to 32"), ("LX_PLANNING", "yes", "expected 0 or 1")],
+)
+def test_wrong_settings_are_named(python, name, value, message):
+    assert f"{name}={value!r}: {message}" in python("from torch_spyre._inductor import config", **{name: value}).stderr
+
+
+def test_settings_can_be_patched():
+    with config.patch(lx_planning=False):
+        assert not config.lx_planning
+    assert config.lx_planning
