@@ -25,7 +25,7 @@ MEAN = """\
 fold mean over c0: 5/5, c1: 200/1
   in  arg0 SEN169_FP16[4, 5, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   out arg1 SEN169_FP16[5, 64] at [c0, 0]
-  with {"reduced": ["c1"]}"""
+  with {"reduced": ["c1"], "parameters": [0.005]}"""
 MATMUL = """\
 matmul over c0: 2/1, c1: 9/1, c2: 128/2, c3: 200/2
   in  arg0 SEN169_FP16[2, 4, 9, 64] at [c0, floor(c3/64), c1, Mod(c3, 64)]
@@ -82,10 +82,10 @@ def file_of(text: str) -> str:
     return dumps(emit(spec, 0))
 
 
-def held(array: np.ndarray) -> torch.Tensor:
-    """What the card keeps of an fp16 input; integers as they are."""
-    values = torch.from_numpy(array)
-    return values.half().to("spyre").cpu().float() if values.is_floating_point() else values
+def held(array: np.ndarray, tensor: single.Tensor) -> torch.Tensor:
+    """What the card keeps of an input."""
+    values = torch.from_numpy(array).to(single.TORCH_TYPES[tensor.operand["format"]]).to("spyre").cpu()
+    return values.float() if values.is_floating_point() else values.long()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -94,8 +94,9 @@ def test_one_op_gives_what_its_reference_gives(case):
     op = single.load(file_of(text))
     inputs = single.random_inputs(op, seed=1)
     got = torch.from_numpy(single.run(op, inputs).output)
-    want = reference(OPS[text.removeprefix("fold ").split()[0]].reference, *map(held, inputs))
-    torch.testing.assert_close(got.double(), want.double(), rtol=ULP, atol=1e-3 if "matmul" in case else 1e-6)
+    kept = map(held, inputs, single.inputs_of(op))
+    want = reference(OPS[text.removeprefix("fold ").split()[0]].reference, *kept)
+    torch.testing.assert_close(got.double(), want.double(), rtol=ULP, atol=1e-5)
 
 
 def test_the_command_runs_a_file(tmp_path, capsys):

@@ -128,22 +128,22 @@ FOLD = """\
 fold {op} over c0: 5/5, c1: 200/1
   in  arg0 {format}[7, 5, {elements}] at [floor(c1/{elements}), c0, Mod(c1, {elements})]
   out arg1 {format}[5, {elements}] at [c0, 0]
-  with {{"reduced": ["c1"]}}"""
+  with {{"reduced": ["c1"], "parameters": {parameters}}}"""
 
 
 @pytest.mark.parametrize(
-    ("op", "data_format", "function", "constants"),
+    ("op", "data_format", "function", "parameters", "constants"),
     [
-        ("sum", "SEN169_FP16", "add", [0.0]),
-        ("mean", "IEEE_FP32", "add", [0.0, 1 / 200]),
-        ("amax", "SEN169_FP16", "maximum", ["-inf"]),
-        ("amin", "IEEE_INT32", "minimum", [2.0**62]),
-        ("all", "SEN169_FP16", "logical_and", [1.0]),
+        ("sum", "SEN169_FP16", "add", [], [0.0]),
+        ("mean", "IEEE_FP32", "add", [0.005], [0.0, 0.005]),
+        ("amax", "SEN169_FP16", "maximum", [], ["-inf"]),
+        ("amin", "IEEE_INT32", "minimum", [], [2.0**62]),
+        ("all", "SEN169_FP16", "logical_and", [], [1.0]),
     ],
 )
-def test_reductions_start_from_their_neutral_value(op, data_format, function, constants):
+def test_reductions_start_from_their_neutral_value(op, data_format, function, parameters, constants):
     elements = 64 if data_format == "SEN169_FP16" else 32
-    step = step_of(FOLD.format(op=op, format=data_format, elements=elements))
+    step = step_of(FOLD.format(op=op, format=data_format, elements=elements, parameters=parameters))
     assert (step["op"], step["function"], step["constants"], step["reduced"]) == ("reduce", function, constants, 1)
 
 

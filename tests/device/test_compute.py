@@ -208,9 +208,9 @@ def test_reductions_leave_the_padding_out(columns, along, dtype):
 
 
 def test_the_factor_of_a_reduction_comes_before_the_rounding():
-    """The sum does not fit fp16's range for integers, its mean does."""
-    x = torch.full((2, 1000), 3.0, dtype=torch.float16, device="spyre")
-    assert (reduce("add", x, "c", 0, factor=1 / 1000) == 3).all()
+    """3 * 1027 rounds to 3080; 1027 by itself would round to 1028 first and give 3084."""
+    x = torch.ones(2, 1027, dtype=torch.float16, device="spyre")
+    assert (reduce("add", x, "c", 0, factor=3) == 3080).all()
     ints = torch.arange(100, dtype=torch.int32).reshape(1, 100).to("spyre")
     assert reduce("add", ints, "c", 0).item() == 4950
     with pytest.raises(ValueError, match="constants: only a real result takes a factor"):

@@ -60,6 +60,8 @@ def test_a_loop_is_printed_around_its_body():
         (ADD, "c0: 5/5", "c0: 5/6", "add: iteration_space: c0 of range 5 is divided over 6 cores"),
         (MATMUL, "c0: 4/1, c1: 128/2, c2: 128/2", "c0: 4/4, c1: 128/4, c2: 128/4", "uses 64 cores, the card has 32"),
         (ADD, '"1": 2.5', '"2": 2.5', "op_info.constants: add has no input 2"),
+        (ADD, '"source"', '"formats": {"1": "IEEE_INT32"}, "source"', "input 1 is an integer, not 2.5"),
+        (ADD, '"source"', '"formats": {"1": "FP99"}, "source"', "op_info.formats: FP99 of input 1 is no format"),
         (ADD, '"constants": {"1": 2.5}, ', "", "add: args: add takes 2 inputs and 0 indices, has 1"),
         (ADD, "  out pool", "  in  pool", "add: args: must be the inputs, then the one output"),
         (ADD, "pool@1024", "pool@100", "args[1].allocation: {'pool': 100} is not at a whole stick"),

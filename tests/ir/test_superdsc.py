@@ -20,7 +20,7 @@ MEAN = """\
 fold mean over c0: 5/5, c1: 200/1
   in  arg0 SEN169_FP16[4, 5, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   out arg1 SEN169_FP16[5, 64] at [c0, 0]
-  with {"reduced": ["c1"]}"""
+  with {"reduced": ["c1"], "parameters": [0.005]}"""
 GATHER = """\
 gather over c0: 3/1, c1: 64/1
   in  arg0 SEN169_FP16[1, 10, 64] at [floor(c1/64), IndirectAccess(arg1), Mod(c1, 64)]
@@ -59,7 +59,7 @@ def test_a_fold_over_a_partial_stick_is_masked():
     op = emitted(MEAN)["0_mean"]["dscs_"][0]["mean"]
     assert op["coordinateMasking_"] == {"x": [[200, 56]]}
     assert op["constantInfo_"][str(op["maskingConstId_"])]["data_"]["data_"] == {"[0, 0, 0]": [0]}
-    assert op["computeOp_"][0]["parameters_"] == [0.0, 1 / 200]
+    assert op["computeOp_"][0]["parameters_"] == [0.0, 0.005]
 
 
 def test_a_matrix_product_calls_its_dimensions_mb_out_in():

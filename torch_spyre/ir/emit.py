@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-import struct
+import sys
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from .folds import (
     walk_of_cores,
 )
 from .op_spec import OpSpec
-from .op_spec_rules import INTEGERS, constants_of, folded_symbols, index_bounds, loop_space
+from .op_spec_rules import computes_integers, constants_of, folded_symbols, index_bounds, integer_constants, loop_space
 
 # Names of dimensions; a matrix product calls its last two out and in.
 LABELS = ("mb", "x", "y", "out", "in")
@@ -47,7 +48,7 @@ def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
     mask = -1
     if masks and row.start is not None:
         mask = len(constants)
-        constants.append(_constant(mask, "maskvalue", parameters[0] if parameters else 0.0, _integers(spec)))
+        constants.append(_constant(mask, "maskvalue", parameters[0] if parameters else 0.0, computes_integers(spec)))
     ids = core_ids(used)
     op = {
         "numCoresUsed_": used,
@@ -112,32 +113,20 @@ def _labels(rank: int, matmul: bool) -> list[str]:
     return [*LABELS[:rank], *(f"d{i}" for i in range(len(LABELS), rank))]
 
 
-def _integers(spec: OpSpec) -> bool:
-    """Whether the op computes on integers: its last input that is a tensor and no index is one, or else its result."""
-    indices = index_bounds(spec)
-    data = [arg for position, arg in enumerate(spec.args[:-1]) if position not in indices]
-    return (data or spec.args)[-1].device_dtype.name in INTEGERS
-
-
 def _parameters(spec: OpSpec, row: OpRow) -> list[float]:
     given = [float(value) for value in spec.op_info.get("parameters", ())]
     if row.kind not in ("reduction", "scan") or row.start is None:
         return given
     start = row.start
-    if math.isinf(start) and _integers(spec):
+    if math.isinf(start) and computes_integers(spec):
         start = math.copysign(INTEGER_LIMIT, start)
-    if spec.op != "mean":
-        return [start]
-    return [start, 1 / math.prod(loop_space(spec)[name][0] for name in folded_symbols(spec))]
+    return [start, *given]
 
 
 def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, Any]:
     """The number as the op computes with it: fp32 or int64, rounded to no format of memory."""
-    if integer:
-        bits = int(value) & (2**64 - 1)
-    else:
-        with_limits = max(min(value, 3.4028234663852886e38), -3.4028234663852886e38) if math.isfinite(value) else value
-        bits = struct.unpack("<I", struct.pack("<f", with_limits))[0]
+    kept = ctypes.c_int64(int(value)) if integer else ctypes.c_float(value)  # beyond fp32 it is infinite
+    bits = int.from_bytes(bytes(kept), sys.byteorder)
     return {
         "dataFormat_": "IEEE_INT64" if integer else "IEEE_FP32",
         "name_": f"{name}{index}",
@@ -147,15 +136,13 @@ def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, A
 
 def _inputs(spec: OpSpec, tensors: list[_Tensor]) -> tuple[list[str], list[dict[str, Any]]]:
     """What the op reads, in order, and the numbers among it."""
-    values = constants_of(spec)
-    formats = {int(position): fmt for position, fmt in spec.op_info.get("formats", {}).items()}
+    values, integers = constants_of(spec), integer_constants(spec)
     given = iter(tensors[:-1])
     names: list[str] = []
     constants: list[dict[str, Any]] = []
     for position in range(len(tensors) - 1 + len(values)):
         if position in values:
-            integer = formats[position].name in INTEGERS if position in formats else _integers(spec)
-            constants.append(_constant(len(constants), "constant", float(values[position]), integer))
+            constants.append(_constant(len(constants), "constant", values[position], position in integers))
             names.append(constants[-1]["name_"])
         else:
             names.append(next(given).reference)

@@ -49,10 +49,10 @@ class TensorArg:
 class OpSpec:
     """One operation over one iteration space, divided over cores.
 
-    ``args`` are the inputs in order, then the output. ``op_info``: "constants" {input position: value} for inputs that
-    are numbers (they have no TensorArg), "parameters" [numbers of the op itself], "reduced" [names of folded symbols],
-    "bounds" {position in args of an index tensor: extent}, "checked", "source", "formats" {position: DataFormats} of
-    constants.
+    ``args`` are the inputs in order, then the output. ``op_info`` is JSON, so positions are texts: "constants" {input
+    position: value} for inputs that are numbers (they have no TensorArg), "formats" {input position: name} of these,
+    "parameters" [numbers of the op itself], "reduced" [names of folded symbols], "bounds" {position in args of an index
+    tensor: extent}, "checked", "source".
     """
 
     op: str
@@ -93,7 +93,7 @@ def print_op_spec(spec: OpSpec | LoopSpec) -> str:
         role = "in " if arg.is_input else "out"
         lines.append(f"  {role} {'+'.join(placed)} {arg.device_dtype.name}[{size}] at [{at}]")
     if spec.op_info:
-        lines.append(f"  with {json.dumps(_info_fields(spec.op_info))}")
+        lines.append(f"  with {json.dumps(spec.op_info)}")
     return "\n".join(lines)
 
 
@@ -114,7 +114,7 @@ def to_json(spec: OpSpec) -> str:
             }
             for arg in spec.args
         ],
-        "op_info": _info_fields(spec.op_info),
+        "op_info": spec.op_info,
     }
     return json.dumps(fields)
 
@@ -127,18 +127,7 @@ def parse_op_spec(text: str) -> OpSpec:
         raise InvalidOpSpec(f"this is no OpSpec: {type(error).__name__} {error}") from error
 
 
-def _info_fields(info: dict[str, Any]) -> dict[str, Any]:
-    formats = {str(position): fmt.name for position, fmt in info.get("formats", {}).items()}
-    return info | {"formats": formats} if formats else info
-
-
 def _from_fields(fields: dict[str, Any]) -> OpSpec:
-    info = dict(fields["op_info"])
-    for key in ("constants", "bounds", "formats"):  # JSON has no numbers as keys
-        if key in info:
-            info[key] = {int(position): value for position, value in info[key].items()}
-    if "formats" in info:
-        info["formats"] = {position: getattr(DataFormats, name) for position, name in info["formats"].items()}
     args = [
         TensorArg(
             arg["is_input"],
@@ -151,7 +140,7 @@ def _from_fields(fields: dict[str, Any]) -> OpSpec:
         for arg in fields["args"]
     ]
     space = {symbol(name): (length, cores) for name, (length, cores) in fields["iteration_space"].items()}
-    return OpSpec(fields["op"], fields["is_reduction"], space, args, info)
+    return OpSpec(fields["op"], fields["is_reduction"], space, args, fields["op_info"])
 
 
 _HEAD = re.compile(r"(?P<fold>fold )?(?P<op>\w+) over (?P<space>.*)")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING
 
+from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
@@ -23,9 +24,10 @@ class InvalidOpSpec(ValueError):
 
 def folded_symbols(spec: OpSpec) -> list[str]:
     """The symbols that the result does not have: those named, or what the op folds by its nature."""
-    if OPS[spec.op].kind in ("matmul", "topk"):
+    kind = OPS[spec.op].kind
+    if kind in ("matmul", "topk"):
         return [str(list(spec.iteration_space)[-1])]
-    return [str(name) for name in spec.op_info.get("reduced", ())]
+    return list(spec.op_info.get("reduced", ())) if kind in ("reduction", "argreduce") else []
 
 
 def index_bounds(spec: OpSpec) -> dict[int, int]:
@@ -35,6 +37,20 @@ def index_bounds(spec: OpSpec) -> dict[int, int]:
 
 def constants_of(spec: OpSpec) -> dict[int, float]:
     return {int(position): value for position, value in spec.op_info.get("constants", {}).items()}
+
+
+def computes_integers(spec: OpSpec) -> bool:
+    """Whether the op computes on integers: its last input that is a tensor and no index is one, or else its result."""
+    indices = index_bounds(spec)
+    data = [arg for position, arg in enumerate(spec.args[:-1]) if position not in indices]
+    return (data or spec.args)[-1].device_dtype.name in INTEGERS
+
+
+def integer_constants(spec: OpSpec) -> set[int]:
+    """The constants that are integers to the op: by their format, or as the op computes."""
+    formats = {int(position): name for position, name in spec.op_info.get("formats", {}).items()}
+    otherwise = computes_integers(spec)
+    return {i for i in constants_of(spec) if (formats[i] in INTEGERS if i in formats else otherwise)}
 
 
 def loop_space(spec: OpSpec) -> dict[str, tuple[int, int]]:
@@ -101,6 +117,12 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     for position in constants:
         if not 0 <= position < row.arity:
             yield "op_info.constants", f"{row.name} has no input {position} that could be a number"
+    for position, name in spec.op_info.get("formats", {}).items():
+        if int(position) not in constants or name not in DataFormats.__members__:
+            yield "op_info.formats", f"{name} of input {position} is no format of a constant"
+    for position in integer_constants(spec):
+        if not isfinite(constants[position]) or constants[position] != int(constants[position]):
+            yield "op_info.constants", f"input {position} is an integer, not {constants[position]}"
     wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:

@@ -638,7 +638,6 @@ def _number(value: Any) -> bool:
 
 
 def _parameters(view: _File) -> int:
-    """How many numbers the op has in the file: its own, or what its fold starts from and is scaled by."""
-    if view.row.kind in ("reduction", "scan"):
-        return 2 if view.name == "mean" else 1
-    return len(view.dims) + 1 if view.row.parameters < 0 else view.row.parameters
+    """How many numbers the op has in the file: its own, behind what a fold starts from."""
+    own = len(view.dims) + 1 if view.row.parameters < 0 else view.row.parameters
+    return own + (view.row.kind in ("reduction", "scan"))

@@ -32,7 +32,7 @@ class OpRow:
     arity: int  # inputs; of gather and scatter, those besides the indices
     function: str  # the card's tile operation, "" where the step's own name says it all
     start: float | None  # what a fold begins with
-    parameters: int  # -1: one and another per dimension
+    parameters: int  # of a mean, the factor of the sum; -1: one and another per dimension
     cost: Cost
     reference: Callable[..., Any]
 
@@ -94,8 +94,8 @@ def _same2(name: str) -> OpRow:
     return _pointwise(name, 2, getattr(torch, name))
 
 
-def _fold(name: str, function: str, start: float, reference: Callable[..., Any]) -> OpRow:
-    return OpRow(name, "reduction", "sfp", 1, function, start, 0, "reduction", reference)
+def _fold(name: str, function: str, start: float, reference: Callable[..., Any], parameters: int = 0) -> OpRow:
+    return OpRow(name, "reduction", "sfp", 1, function, start, parameters, "reduction", reference)
 
 
 def _scan(name: str, function: str, start: float, reference: Callable[..., Any]) -> OpRow:
@@ -147,7 +147,7 @@ _ROWS = [
     OpRow("restickify", "pointwise", "sfp", 1, "", None, 0, "restickify", torch.clone),
     # Folds
     _fold("sum", "add", 0.0, lambda x, dims: torch.sum(x, tuple(dims))),
-    _fold("mean", "add", 0.0, lambda x, dims: torch.mean(x, tuple(dims))),
+    _fold("mean", "add", 0.0, lambda x, dims: torch.mean(x, tuple(dims)), parameters=1),
     _fold("amax", "maximum", -_inf, lambda x, dims: torch.amax(x, tuple(dims))),
     _fold("amin", "minimum", _inf, lambda x, dims: torch.amin(x, tuple(dims))),
     _fold("prod", "mul", 1.0, _folded(torch.prod)),

@@ -27,7 +27,7 @@ def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
     if constants:
         info["constants"] = constants
         info["formats"] = {
-            str(i): get_device_dtype(a.dtype) for i, a in enumerate(op.op.ins) if isinstance(a, Constant)
+            str(i): get_device_dtype(a.dtype).name for i, a in enumerate(op.op.ins) if isinstance(a, Constant)
         }
     if op.parameters:
         info["parameters"] = list(op.parameters)
