@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 from .. import _C
 from ..backend import compile_bundle
+from ..execution.signature import Argument
 from ..ir import superdsc
+from ..ir.op_spec import verify
 from . import config
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
@@ -23,15 +24,6 @@ from .passes.plan_memory import plan_memory
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An input of a launch: its storage's layout, where the tensor begins in it, the first argument on the same one."""
-
-    layout: _C.SpyreTensorLayout
-    offset: int
-    storage: int
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -60,6 +52,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)
+    for spec in specs:
+        verify(spec)
 
     texts = [superdsc.dumps(superdsc.emit(spec, i)) for i, spec in enumerate(specs)]
     save_artifacts(kernel.name, kernel, specs, texts)

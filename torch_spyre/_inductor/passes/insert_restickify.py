@@ -98,9 +98,9 @@ class _Inserter:
         a, b = op.ins
         assert isinstance(a, Access) and isinstance(b, Access)
         if not self.in_sticks(a, sizes, k) or not self.folds_whole(op, a):
-            a = self.restickified(a, op, k)
+            a = self.restickified(a, op, k, whole=True)
         if not (self.in_sticks(b, sizes, n) or self.in_sticks(b, sizes, k)) or not self.folds_whole(op, b):
-            b = self.restickified(b, op, n)
+            b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
 
     # --- what an operand looks like
@@ -135,11 +135,14 @@ class _Inserter:
 
     # --- bringing operands into place
 
-    def restickified(self, access: Access, op: LoopOp, loop: int) -> Access:
-        """A copy of an operand over the loops it moves along, in sticks along ``loop``; one per stick if it does not."""
+    def restickified(self, access: Access, op: LoopOp, loop: int, whole: bool = False) -> Access:
+        """A copy of an operand over the loops it moves along, in sticks along ``loop``; one per stick if it does not.
+
+        ``whole``: along ``loop`` it is written out also where it stands still.
+        """
         plan, sizes = self.plan, op.sizes
-        moving = [i for i, stride in enumerate(access.strides) if stride and sizes[i] > 1]
-        key = (access, sizes, loop, self.versions.get(access.buffer, 0))
+        moving = [i for i, stride in enumerate(access.strides) if sizes[i] > 1 and (stride or (whole and i == loop))]
+        key = (access, sizes, loop, whole, self.versions.get(access.buffer, 0))
         found = self.made.get(key)
         if found is not None:
             return found
@@ -165,7 +168,8 @@ class _Inserter:
                     return
             except NotAligned:  # each operand by itself does, but not all at once: sticks of different lengths
                 pass
-            ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op)) for a in ins]
+            whole = op.name == "matmul"
+            ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op), whole) for a in ins]
         kept = len(op.sizes) - op.reduced
         sizes = op.sizes[:kept]
         folds = 0 <= loop < kept
@@ -193,8 +197,9 @@ class _Inserter:
 
 def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:
     """Every piece folds all of what the op folds, and in one loop where the op needs a row."""
-    kept = len(op.sizes) - op.reduced
-    one_loop = OPS[op.name].kind in ("scan", "topk", "matmul")
+    scan = OPS[op.name].kind == "scan"
+    kept = len(op.sizes) - (1 if scan else op.reduced)
+    one_loop = scan or OPS[op.name].kind in ("topk", "matmul")
     for piece in pieces:
         folded = [n for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
         if prod(folded) != prod(op.sizes[kept:]) or (one_loop and len(folded) > 1):
