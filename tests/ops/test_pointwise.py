@@ -106,7 +106,7 @@ ROWS = [
         lambda x, y, z: torch.addcdiv(x, y, z, value=2),
         (real(), real(), real(1, 4)),
         lambda x, y, z: 2**-9 * (4 * y / z).abs(),
-        dynamo=True,
+        apart=True,
     ),
     Row("where", torch.where, (mask(), real(), real()), exact),
     Row("where.scalar", lambda m, x: torch.where(m, x, 0.5), (mask(), real()), exact),
