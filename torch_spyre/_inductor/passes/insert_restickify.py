@@ -99,7 +99,10 @@ class _Inserter:
         assert isinstance(a, Access) and isinstance(b, Access)
         if not self.in_sticks(a, sizes, k) or not self.folds_whole(op, a):
             a = self.restickified(a, op, k, whole=True)
-        if not (self.in_sticks(b, sizes, n) or self.in_sticks(b, sizes, k)) or not self.folds_whole(op, b):
+        along_n, along_k = self.in_sticks(b, sizes, n), self.in_sticks(b, sizes, k)
+        # In sticks along k every core reaches from the first to the last of its share of k, whatever its share of n.
+        too_wide = not along_n and self.plan.layouts[b.buffer].device_bytes() > self.plan.span * self.plan.cores
+        if not (along_n or along_k) or too_wide or not self.folds_whole(op, b):
             b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
 
