@@ -77,7 +77,7 @@ ROWS = [
     row("index_put", lambda x, v, i: x.index_put((i,), v), whole, same, order),
     row("index_put number", lambda x, i: x.index_put((i,), torch.tensor(2, dtype=x.dtype, device=x.device))),
     row("index_put row", lambda x, v, i: x.index_put((i,), v), whole, real(of=lambda s: s[1:2]), ids(rows, count)),
-    row("index_put 1", lambda x, v, i: x.index_put((None, i), v), whole, real(of=lambda s: (s[0], 1)), ids(columns, count)),
+    row("index_put 1", lambda x, v, i: _set(x, (slice(None), i), v), whole, real(of=lambda s: (s[0], 1)), ids(columns, count)),
     row("setitem", lambda x, i: _set(x, i), whole, ids(rows, count)),
     row("index_copy", lambda x, v, i: x.index_copy(0, i, v), whole, same, order),
     row("index_fill", lambda x, i: x.index_fill(0, i, 3)),
@@ -98,9 +98,9 @@ ROWS = [
 ]
 
 
-def _set(x, i):
+def _set(x, i, v=0):
     x = x.clone()
-    x[i] = 0
+    x[i] = v
     return x
 
 

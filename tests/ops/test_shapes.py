@@ -70,7 +70,7 @@ ROWS = [
     view("movedim", lambda x: x.movedim(0, -1)),
     view("swapaxes", lambda x: x.swapaxes(0, -1)),
     view("unfold", lambda x: x.unfold(-1, 3, 2), ((64,), (129, 3), (3, 1000), (2, 3, 5, 65))),
-    view("as_strided", lambda x: x.contiguous().as_strided((x.shape[0], 2), (x.shape[1], 1), 1), ((129, 3), (63, 64), (65, 129))),
+    view("as_strided", lambda x: x.clone().as_strided((x.shape[0], 2), (x.shape[1], 1), 1), ((129, 3), (63, 64), (65, 129))),
     view("T", lambda x: x.t(), MATRICES),
     view("mT", lambda x: x.mT, ((129, 3), (3, 1, 127), (2, 3, 5, 65))),
     row("clone", torch.clone, SHAPES + EMPTY),
