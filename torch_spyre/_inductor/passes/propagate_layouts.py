@@ -20,9 +20,11 @@ def propagate_layouts(plan: Plan) -> None:
         buffer = plan.kernel.buffers[op.out.buffer]
         if buffer.name in plan.layouts:
             continue
-        order, sparse = list(stride_order(buffer)), False
+        order, sparse = list(buffer.order or stride_order(buffer)), False
         lanes = _lane_dimension(plan, op)
-        if OPS[op.name].kind == "reduction" and lanes is None and _whole(plan, op):
+        if buffer.order:
+            pass
+        elif OPS[op.name].kind == "reduction" and lanes is None and _whole(plan, op):
             sparse = bool(buffer.size) and buffer.size[order[-1]] > 1 and _folds_sticks(plan, op)
         elif lanes is not None and buffer.kind == "internal":
             order = [dim for dim in order if dim != lanes] + [lanes]
