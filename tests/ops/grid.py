@@ -280,7 +280,7 @@ def reference(row: Row, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
     given = [x.cpu() for x in inputs]
     wide = [x.double() if x.is_floating_point() else x for x in given]
     want = pytree.tree_leaves(row.function(*wide))
-    like = pytree.tree_leaves(row.function(*(x.to("meta") for x in given)))
+    like = pytree.tree_leaves(row.function(*(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in inputs)))
     extra = row.bound(*wide)
     extras = [extra] * len(want) if not isinstance(extra, tuple | list) else list(extra)
     bounds: list[Tensor | None] = []
@@ -303,6 +303,8 @@ def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
     assert len(got) == len(want)
     for g, w, bound, shape in zip(got, want, bounds, like, strict=True):
         assert g.device.type == "spyre" and g.dtype == shape.dtype and g.shape == shape.shape
+        strides = [(a, b) for n, a, b in zip(g.shape, g.stride(), shape.stride(), strict=True) if n > 1 and g.numel()]
+        assert all(a == b for a, b in strides), f"strides {g.stride()}, not {shape.stride()}"
         found = g.cpu()
         if bound is None:
             assert same(found, w.to(shape.dtype)), _difference(found, w, torch.zeros(()))
