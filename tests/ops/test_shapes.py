@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import BOOL, EMPTY, FLOATS, INTEGERS, SHAPES, Case, Row, check, check_together, exact, real
+from tests.ops.grid import EMPTY, FEW, FLOATS, INTEGERS, SHAPES, Case, Row, check, check_together, exact, real
 
 ALL = (*FLOATS, torch.int64, torch.bool)
 MATRICES = ((129, 3), (63, 64), (1, 1), (65, 129), (3, 1000), (127, 1), (64, 128))
@@ -27,7 +27,7 @@ def cast(given, wanted):
     low, high = (0, 100) if torch.uint8 in (given, wanted) else (-100, 100)
     function = (lambda x: x.to(wanted)) if given != wanted else (lambda x: x.to(wanted, copy=True))
     bound = (lambda x: 0) if wanted.is_floating_point else exact
-    return Row(name, function, (real(low, high),), bound, (given,), ((65,), (3, 129), (2, 3, 64)))
+    return Row(name, function, (real(low, high),), bound, (given,), ((65,), (3, 129), (2, 3, 64)), FEW[:3])
 
 
 def made(name, function, shapes=((65,), (3, 129), (2, 3, 1, 64), (1,))):
