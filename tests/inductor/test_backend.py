@@ -1,13 +1,12 @@
 """Graphs with card tensors through torch.compile: what becomes a kernel, what runs eagerly, what Inductor keeps."""
 
 import operator
-import sys
 
 import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
 
-from torch_spyre._inductor import kernel_call, loop_ir
+from torch_spyre._inductor import partition
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
 
@@ -29,23 +28,29 @@ def check(function, *args, **options) -> None:
     torch.testing.assert_close(host((got, args)), host((want, tuple(copies))), rtol=2**-8, atol=2**-8)
 
 
-def test_an_addition_is_one_kernel_call(adder):
+def test_an_addition_is_one_kernel_call(fresh):
     x, y = card(4, 64), card(4, 64, seed=1)
     out, (code,) = run_and_get_code(torch.compile(operator.add, fullgraph=True), x, y)
     assert torch.equal(out.cpu(), x.cpu() + y.cpu())
     assert "buf0 = spyre_kernel_0(arg0_1, arg1_1)" in code
 
 
-def test_kernels_of_one_text_are_defined_once(adder):
-    _, (code,) = run_and_get_code(torch.compile(lambda x, y: (x + y) + (y + x)), card(4, 64), card(4, 64))
+def test_kernels_that_do_the_same_are_defined_once(fresh):
+    def function(x):
+        for _ in range(3):
+            x = (x + 1).cpu().to("spyre")
+        return x
+
+    _, (code,) = run_and_get_code(torch.compile(function), card(4, 64))
     assert code.count("= SpyreKernel(") == 1
     assert code.count("= spyre_kernel_0(") == 3
 
 
 @pytest.mark.parametrize("options", [{"backend": "spyre"}, {"backend": "spyre", "mode": "reduce-overhead"}, {}])
-def test_both_backend_names_reach_the_compiler(adder, options):
-    check(operator.add, card(4, 64), card(4, 64), **options)
-    assert adder["spyre"]["kernel_cache_misses"] == 1
+def test_both_backend_names_reach_the_compiler(fresh, options):
+    out, (code,) = run_and_get_code(torch.compile(operator.add, **options), card(4, 64), card(4, 64))
+    assert torch.equal(out.cpu(), 2 * card(4, 64).cpu())
+    assert "spyre_kernel_0(" in code
 
 
 def test_the_backend_is_listed():
@@ -61,17 +66,17 @@ def test_the_backend_is_listed():
         {"options": {"freezing": True, "cpp_wrapper": True, "triton.cudagraphs": True}},
     ],
 )
-def test_modes_and_options(adder, options):
+def test_modes_and_options(fresh, options):
     with torch.no_grad():
         check(operator.add, card(4, 64), card(4, 64), **options)
 
 
-def test_cpu_graphs_stay_with_inductor(adder):
+def test_cpu_graphs_stay_with_inductor(fresh):
     check(lambda x: x.sin() + 1, torch.randn(8))
-    assert "spyre" not in adder
+    assert "spyre" not in fresh
 
 
-def test_cpu_and_card_in_one_graph(adder):
+def test_cpu_and_card_in_one_graph(fresh):
     check(
         lambda x, c: ((x + x).cpu() + c, (c * 2).to("spyre") + x), card(4, 64), torch.ones(4, 64).half(), fullgraph=True
     )
@@ -91,37 +96,37 @@ def test_cpu_and_card_in_one_graph(adder):
         lambda x: (x + x, x.shape[0]),
     ],
 )
-def test_outputs_of_every_kind(adder, function):
+def test_outputs_of_every_kind(fresh, function):
     check(function, card(4, 64), fullgraph=True)
 
 
-def test_a_graph_without_inputs(adder):
+def test_a_graph_without_inputs(fresh):
     check(lambda: torch.full((4, 64), 2.0, dtype=torch.float16, device="spyre"), fullgraph=True)
 
 
-def test_numbers_as_inputs(adder):
+def test_numbers_as_inputs(fresh):
     check(lambda x, n: x * n, card(4, 64), 3, dynamic=True)
 
 
-def test_changing_sizes(adder):
+def test_changing_sizes(fresh):
     function = torch.compile(operator.add)
     for rows in (4, 8, 12, 0, 1):
         x = card(rows, 64)
         assert torch.equal(function(x, x).cpu(), 2 * x.cpu())
 
 
-def test_views_enter_kernels_as_they_are(adder):
+def test_views_enter_kernels_as_they_are(fresh):
     check(lambda x, y: x.view(-1)[64:320].view(4, 64) + y[2:6], card(6, 64), card(6, 64, seed=1))
     assert not torch.spyre.fallback_counts().get("aten::clone")
 
 
-def test_an_input_that_begins_inside_its_storage(adder):
+def test_an_input_that_begins_inside_its_storage(fresh):
     x = card(8, 64)
     assert torch.equal(torch.compile(operator.add)(x[2:6], x[4:8]).cpu(), x.cpu()[2:6] + x.cpu()[4:8])
     assert torch.equal(torch.compile(lambda t: t.as_strided((2, 64), (64, 1), 64))(x[2:6]).cpu(), x.cpu()[1:3])
 
 
-def test_inputs_changed_in_place(adder):
+def test_inputs_changed_in_place(fresh):
     def function(x, y):
         x[1:3].add_(y[1:3])
         z = x + y
@@ -131,7 +136,7 @@ def test_inputs_changed_in_place(adder):
     check(function, card(4, 64), card(4, 64, seed=1), fullgraph=True)
 
 
-def test_constants_of_the_program(adder):
+def test_constants_of_the_program(fresh):
     def function(x):
         rows = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float16, device="spyre")
         return x + rows[:, None].expand(4, 64).contiguous() * torch.tensor(2.0, dtype=torch.float16, device="spyre")
@@ -140,7 +145,7 @@ def test_constants_of_the_program(adder):
 
 
 @pytest.mark.parametrize("function", [torch.rand_like, torch.nn.functional.dropout])
-def test_random_numbers_are_those_of_eager(adder, function):
+def test_random_numbers_are_those_of_eager(fresh, function):
     x = card(4, 64, dtype=torch.float32)
     torch.manual_seed(0)
     want = function(x)
@@ -148,7 +153,7 @@ def test_random_numbers_are_those_of_eager(adder, function):
     assert torch.equal(torch.compile(function)(x).cpu(), want.cpu())
 
 
-def test_training(adder):
+def test_training(fresh):
     module = torch.nn.Linear(64, 64).half().to("spyre")
     grads = []
     for forward in (module, torch.compile(module)):
@@ -159,7 +164,7 @@ def test_training(adder):
     torch.testing.assert_close(*grads)
 
 
-def test_branches(adder):
+def test_branches(fresh):
     def function(x, y):
         return torch.cond(x.sum() > 0, lambda x, y: (x + y,), lambda x, y: (x + x,), (x, y))
 
@@ -167,43 +172,24 @@ def test_branches(adder):
     check(function, -torch.ones(4, 64).half().to("spyre"), card(4, 64))
 
 
-def test_a_kernel_may_write_its_inputs(adder, monkeypatch):
-    """z reads what x held before the kernel, w what it holds after."""
+def test_a_kernel_may_write_its_inputs(fresh):
+    """What was read from x before it is written, and after."""
 
     def function(x, y):
-        z = x + y
+        before = (x + y).cpu()
         x.copy_(y + y)
-        return z, x + y
+        return before, x + y
 
-    def partition(gm):
-        standin(gm)
-        for node in list(gm.graph.nodes):
-            if getattr(node.target, "__name__", "") == "eager_copy__default":
-                with gm.graph.inserting_before(node):
-                    kernel_call.call_kernel(gm.graph, COPY, node.args, [])
-                gm.graph.erase_node(node)
-
-    module = sys.modules["torch_spyre._inductor.partition"]
-    standin = module.partition
-    monkeypatch.setattr(module, "partition", partition)
     check(function, card(4, 64), card(4, 64, seed=1))
 
 
-ROWS = {"size": (4, 64), "stride": (64, 1), "dtype": torch.float16}
-COPY = loop_ir.Kernel(
-    "copy",
-    {name: loop_ir.Buffer(name, kind="input", **ROWS) for name in ("to", "source")},
-    [loop_ir.LoopOp("copy", (4, 64), loop_ir.Access("to", (64, 1)), (loop_ir.Access("source", (64, 1)),))],
-)
-
-
-def test_what_is_left_to_inductors_loops_is_refused(adder, monkeypatch):
-    monkeypatch.setattr(sys.modules["torch_spyre._inductor.partition"], "partition", lambda gm: None)
+def test_what_is_left_to_inductors_loops_is_refused(fresh, monkeypatch):
+    monkeypatch.setattr(partition, "partition", lambda gm: None)
     with pytest.raises(RuntimeError, match=r"\(aten.add.Tensor\) was left to Inductor's own loops"):
         torch.compile(operator.add)(card(4, 64), card(4, 64))
 
 
-def test_a_second_process_finds_everything_in_caches(adder_program):
+def test_a_second_process_finds_everything_in_caches(program):
     code = """
         def function(x, y):
             return (x + y).sin() + y
@@ -211,11 +197,13 @@ def test_a_second_process_finds_everything_in_caches(adder_program):
         torch.compile(function)(a, x).sum().backward()
         print("fx", counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
         print("aot", counters["aot_autograd"]["autograd_cache_hit"], counters["aot_autograd"]["autograd_cache_miss"])
-        print("kernels", counters["spyre"]["kernel_cache_hits"], counters["spyre"]["kernel_cache_misses"])
+        print("kernels", counters["spyre"]["kernel_cache_misses"] > 0, counters["spyre"]["kernel_cache_hits"] > 0)
+        import time
+        time.sleep(0.5)  # PyTorch aborts if the interpreter ends while an autograd thread still drops its graph
     """
-    first, second = adder_program(code), adder_program(code)
-    assert "fx 0 2\naot 0 1\nkernels 0 1" in first
-    assert "fx 2 0\naot 1 0\nkernels 1 0" in second
+    first, second = program(code), program(code)
+    assert "fx 0 2\naot 0 1\nkernels True False" in first
+    assert "fx 2 0\naot 1 0\nkernels False True" in second
 
 
 def test_nothing_is_imported_before_it_is_needed(python):

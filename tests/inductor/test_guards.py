@@ -15,15 +15,15 @@ def ones(layout: _C.SpyreTensorLayout | None = None) -> torch.Tensor:
     return x if layout is None else x.to(device_layout=layout)
 
 
-def test_one_compile_per_layout(adder):
+def test_one_compile_per_layout(fresh):
     function = torch.compile(operator.add)
     for layout in (None, ROWS, None, ROWS):
         assert function(ones(layout), ones()).cpu().unique().tolist() == [2]
-    assert adder["stats"]["unique_graphs"] == 2
-    assert adder["inductor"]["fxgraph_cache_miss"] == 2
+    assert fresh["stats"]["unique_graphs"] == 2
+    assert fresh["inductor"]["fxgraph_cache_miss"] == 2
 
 
-def test_the_reason_names_the_tensor_and_its_layout(adder):
+def test_the_reason_names_the_tensor_and_its_layout(fresh):
     with torch._dynamo.config.patch(error_on_recompile=True):
         function = torch.compile(operator.add)
         function(ones(), ones())
@@ -31,7 +31,7 @@ def test_the_reason_names_the_tensor_and_its_layout(adder):
             function(ones(ROWS), ones())
 
 
-def test_parameters_too(adder):
+def test_parameters_too(fresh):
     class Shift(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -45,15 +45,15 @@ def test_parameters_too(adder):
     function(ones())
     module.by.data = ones(ROWS)
     assert function(ones()).cpu().unique().tolist() == [2]
-    assert adder["stats"]["unique_graphs"] == 2
+    assert fresh["stats"]["unique_graphs"] == 2
 
 
-def test_caches_of_inductor_know_layouts(adder):
+def test_caches_of_inductor_know_layouts(fresh):
     """A new function with the same graph: found for the same layout, not for another one."""
     torch.compile(lambda x: x + x)(ones())
     torch._dynamo.reset()
     torch.compile(lambda x: x + x)(ones(ROWS))
-    assert adder["inductor"]["fxgraph_cache_hit"] == 0
+    assert fresh["inductor"]["fxgraph_cache_hit"] == 0
     torch._dynamo.reset()
     torch.compile(lambda x: x + x)(ones())
-    assert adder["inductor"]["fxgraph_cache_hit"] == 1
+    assert fresh["inductor"]["fxgraph_cache_hit"] == 1

@@ -1,30 +1,27 @@
 """Hints survive from the program to the nodes that the compiler sees."""
 
-import sys
-
 import pytest
 import torch
 
-from torch_spyre._inductor import config, spyre_hint
+from torch_spyre._inductor import config, partition, spyre_hint
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
 
 
 @pytest.fixture
-def hints(adder, monkeypatch) -> dict[str, list]:
+def hints(fresh, monkeypatch) -> dict[str, list]:
     """Hints of the last graph by the name of the op."""
     found = {}
-    module = sys.modules["torch_spyre._inductor.partition"]
-    standin = module.partition
+    original = partition.partition
 
-    def partition(gm):
+    def note(gm):
         found.update(
             (str(node.target), node.meta.get("custom", {}).get("spyre_hint", {}).get("scopes", []))
             for node in gm.graph.nodes
         )
-        standin(gm)
+        original(gm)
 
-    monkeypatch.setattr(module, "partition", partition)
+    monkeypatch.setattr(partition, "partition", note)
     return found
 
 
@@ -59,7 +56,7 @@ def test_gradients_have_the_hints_of_their_forward(hints):
     assert [hint["scope"] for hint in hints["aten.neg.default"]] == [0, 1]  # the derivative of cos
 
 
-def test_hints_are_part_of_cache_keys(adder):
+def test_hints_are_part_of_cache_keys(fresh):
     def compiled(count):
         torch._dynamo.reset()
 
@@ -71,9 +68,9 @@ def test_hints_are_part_of_cache_keys(adder):
 
     compiled(2)
     compiled(4)
-    assert adder["inductor"]["fxgraph_cache_hit"] == 0
+    assert fresh["inductor"]["fxgraph_cache_hit"] == 0
     compiled(2)
-    assert adder["inductor"]["fxgraph_cache_hit"] == 1
+    assert fresh["inductor"]["fxgraph_cache_hit"] == 1
 
 
 def test_hints_can_be_ignored(hints):

@@ -13,17 +13,17 @@ SAY = """
 """
 
 
-def test_passes_are_silent_unless_asked(adder_program):
-    assert "fused" not in adder_program(SAY)
+def test_passes_are_silent_unless_asked(program):
+    assert "fused" not in program(SAY)
 
 
-def test_own_variables_turn_logging_on(adder_program, tmp_path):
-    adder_program(SAY, SPYRE_INDUCTOR_LOG="1", SPYRE_INDUCTOR_LOG_LEVEL="DEBUG", SPYRE_LOG_FILE=str(tmp_path / "log"))
+def test_own_variables_turn_logging_on(program, tmp_path):
+    program(SAY, SPYRE_INDUCTOR_LOG="1", SPYRE_INDUCTOR_LOG_LEVEL="DEBUG", SPYRE_LOG_FILE=str(tmp_path / "log"))
     assert (tmp_path / "log").read_text() == "DEBUG torch_spyre._inductor.passes: fused:\nkernel before\nkernel after\n"
 
 
-def test_torch_logs_turns_logging_on(adder_program):
-    assert "fused:" in adder_program(SAY, TORCH_LOGS="+torch_spyre._inductor")
+def test_torch_logs_turns_logging_on(program):
+    assert "fused:" in program(SAY, TORCH_LOGS="+torch_spyre._inductor")
 
 
 def test_what_is_logged_is_not_made_when_off():
@@ -61,25 +61,17 @@ def test_nothing_is_saved_unless_asked(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_artifacts_lie_in_the_debug_directory_of_their_compile(adder_program, tmp_path):
+def test_artifacts_lie_in_the_debug_directory_of_their_compile(program, tmp_path):
     """The kernel is compiled when it first runs, which is after its graph."""
     code = """
-        import os
-        from torch_spyre._inductor import logging
-        compiler = sys.modules["torch_spyre._inductor.compiler"]
-        original = compiler.compile_kernel
-        def compile_kernel(kernel, signature):
-            logging.save_artifact(kernel.name, "loop_ir.txt", str(kernel))
-            return original(kernel, signature)
-        compiler.compile_kernel = compile_kernel
         torch.compile(lambda x: x + x)(x)
     """
-    adder_program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "first"))
-    (file,) = (tmp_path / "first").rglob("add/loop_ir.txt")
+    program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "first"))
+    (file,) = (tmp_path / "first").rglob("spyre_add_*/loop_ir.txt")
     assert (file.parents[1] / "output_code.py").exists()
     # A graph from caches has no debug directory of its own, but its kernels are compiled for their files' sake.
-    adder_program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "second"))
-    assert list((tmp_path / "second").rglob("add/loop_ir.txt"))
+    program(code, TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path / "second"))
+    assert list((tmp_path / "second").rglob("spyre_add_*/loop_ir.txt"))
 
 
 @pytest.mark.parametrize(

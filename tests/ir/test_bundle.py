@@ -58,4 +58,5 @@ def test_broken_bundles_are_refused(old, new, message):
     text, files = emitted()
     with pytest.raises(bundle.InvalidBundle, match=message):
         chain = bundle.parse(text.replace(old, new, 1))
-        bundle.verify(chain, {f"sdsc_{i}.json": superdsc.loads(file) for i, file in enumerate(files)})
+        moves = [bundle.moves_of(superdsc.loads(file)) for file in files]
+        bundle.verify(chain, {bundle.file_name(i): each for i, each in enumerate(moves)})

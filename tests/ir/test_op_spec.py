@@ -76,6 +76,7 @@ def test_a_loop_is_printed_around_its_body():
         (ADD, "[4, 5, 64]", "[4, 5, 32]", "does not end in one stick of 64 elements"),
         (SUM, "fold sum", "sum", "sum: is_reduction: sum is a reduction"),
         (SUM, '["c1"]', '["c0"]', "sum: op_info.reduced: ['c0'] must be the last of ['c0', 'c1']"),
+        (SUM, "fold sum", "cumsum", "cumsum: op_info.reduced: the result of cumsum has every dimension"),
         (SUM, '["c1"]', "[]", "sum: op_info.reduced: sum folds nothing"),
         (SUM, "[5, 64] at [c0, 0]", "[4, 5, 64] at [floor(c1/64), c0, Mod(c1, 64)]", "moves along c1, which is folded"),
         (SUM, "[5, 64] at [c0, 0]", "[1, 64] at [0, c0]", "dividing c0 makes two cores write into one stick"),

@@ -9,6 +9,7 @@ from typing import Any
 from .. import _C
 from ..backend import compile_bundle
 from ..ir import superdsc
+from ..ir.op_spec import verify
 from . import config
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
@@ -60,6 +61,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)
+    for spec in specs:
+        verify(spec)
 
     texts = [superdsc.dumps(superdsc.emit(spec, i)) for i, spec in enumerate(specs)]
     save_artifacts(kernel.name, kernel, specs, texts)

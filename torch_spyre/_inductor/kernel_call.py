@@ -17,6 +17,7 @@ from torch._inductor.lowering import fallback_handler
 from torch._inductor.virtualized import V
 from torch.fx import Graph, Node
 
+from .canonical import canonical
 from .loop_ir import Kernel
 
 
@@ -26,8 +27,8 @@ class KernelCall:
     _inductor_lowering_function = True
 
     def __init__(self, kernel: Kernel, device: torch.device) -> None:
-        self.kernel, self.device = kernel, device
-        self.__name__ = self.__qualname__ = kernel.name  # FX prints targets by name
+        self.kernel, self.device = canonical(kernel), device
+        self.__name__ = self.__qualname__ = self.kernel.name  # FX prints targets by name
 
     def __call__(self, *inputs: Any) -> list[Any]:
         if not _lowering():

@@ -20,18 +20,29 @@ def compile_bundle(
     ``bundle`` is the text of ``bundle.mlir``, which names the files ``sdsc_<position>.json``; without one they run in
     their order, each once.
     """
-    files = {bundles.file_name(i): superdsc.loads(text) for i, text in enumerate(sdsc_texts)}
-    for dsc in files.values():
+    pool, budget = len(arguments), lx_budget()
+    plain: dict[str, dict[str, Any]] = {}  # steps of files that no loop moves
+    moving: dict[str, tuple[dict[str, Any], list[int]]] = {}  # the others, with their tiles: loops do not change these
+    moves: dict[str, bundles.Moves] = {}
+    for i, text in enumerate(sdsc_texts):
+        dsc = superdsc.loads(text)  # one at a time: hundreds of them would keep the garbage collector busy
         superdsc.verify(dsc)
-    chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in files])
-    bundles.verify(chain, files)
-    budget, pool = lx_budget(), len(arguments)
-    steps, tiles = [], {}
+        step, file = step_of(dsc, pool), bundles.file_name(i)
+        tile = tile_of(step, budget)
+        moves[file] = bundles.moves_of(dsc)
+        if moves[file]:
+            moving[file] = dsc, tile
+        else:
+            plain[file] = step | {"tile": tile}
+    chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
+    bundles.verify(chain, moves)
+    steps = []
     for file, moved in unrolled(chain.body):
-        step = step_of(files[file], pool, moved)
-        if file not in tiles:  # loops move a step, they do not change its shape
-            tiles[file] = tile_of(step, budget)
-        steps.append(step | {"tile": tiles[file]})
+        if file in plain:
+            steps.append(plain[file])
+        else:
+            dsc, tile = moving[file]
+            steps.append(step_of(dsc, pool, moved) | {"tile": tile})
     return {
         "name": name,
         "arguments": list(arguments),

@@ -32,8 +32,9 @@ def _plan_for(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
         return compile_kernel(from_json(text), signature)
 
     description = kernel_cache.find_or_build(text, signature, compile_here)
-    plan = _C.prepare_kernel(description) if description["steps"] else None
-    return plan, description["outputs"]
+    # Tensors of no elements have no memory to launch with, and nothing to do.
+    runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
+    return _C.prepare_kernel(description) if runs else None, description["outputs"]
 
 
 class SpyreKernel:

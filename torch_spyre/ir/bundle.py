@@ -57,19 +57,20 @@ def emit(name: str, specs: Sequence[OpSpec | LoopSpec]) -> tuple[str, list[str]]
             return For(str(spec.tiled_symbols[0]), spec.count, [node(each) for each in spec.body])
         dsc = superdsc.emit(spec, len(texts))
         texts.append(superdsc.dumps(dsc))
-        return Execute(file_name(len(texts) - 1), _moves(dsc))
+        return Execute(file_name(len(texts) - 1), moves_of(dsc))
 
     body = [node(spec) for spec in specs]
     return to_text(Bundle(name, body)), texts
 
 
-def _moves(dsc: dict[str, Any]) -> Moves:
+def moves_of(dsc: dict[str, Any]) -> Moves:
+    """How loops move the tensors of a file."""
     nodes = superdsc.body(dsc)[2]["scheduleTree_"]
     return tuple((node["ldsIdx_"], tuple(node["loopStrides_"].items())) for node in nodes if node["loopStrides_"])
 
 
-def verify(bundle: Bundle, files: Mapping[str, dict[str, Any]]) -> None:
-    """Every file exists, and the addresses move as it says, by loops that are there."""
+def verify(bundle: Bundle, files: Mapping[str, Moves]) -> None:
+    """Every file exists, and its addresses move as it says, by loops that are there."""
 
     def walk(body: Sequence[Execute | For], loops: frozenset[str]) -> None:
         for each in body:
@@ -79,7 +80,7 @@ def verify(bundle: Bundle, files: Mapping[str, dict[str, Any]]) -> None:
                 walk(each.body, loops | {each.symbol})
             elif each.file not in files:
                 raise InvalidBundle(f"{bundle.name}: sdsc_filename: there is no {each.file}")
-            elif each.moves != _moves(files[each.file]):
+            elif each.moves != files[each.file]:
                 raise InvalidBundle(f"{bundle.name}: symbol_ids of {each.file}: not the loopStrides_ of the file")
             elif missing := {symbol for _, moves in each.moves for symbol, _ in moves} - loops:
                 raise InvalidBundle(f"{bundle.name}: {each.file} moves with {sorted(missing)}, which no loop counts")

@@ -137,6 +137,8 @@ def _folds(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
         yield "iteration_space", "a matrix product runs over [batch ..., m, n, k]"
     if row.kind in ("reduction", "argreduce") and not folded:
         yield "op_info.reduced", f"{row.name} folds nothing"
+    if spec.op_info.get("reduced") and not folded:
+        yield "op_info.reduced", f"the result of {row.name} has every dimension"
     if folded and names[-len(folded) :] != folded:
         yield "op_info.reduced", f"{folded} must be the last of {names}, in their order"
     divided = [name for name, (_, slices) in loop_space(spec).items() if name in folded and slices > 1]

@@ -8,9 +8,9 @@ first, and where the cores do not suffice the op is done in several parts.
 from __future__ import annotations
 
 from copy import deepcopy
-from math import prod
 
 from ...card import description
+from ...ops.table import OPS
 from .plan import DeviceOp, Plan
 
 STICK_BYTES = 128
@@ -43,12 +43,13 @@ def _slices(plan: Plan, op: DeviceOp, cores: int, span: int) -> list[int]:
         return (-max((abs(s[i]) * op.counts[i] for s in wide), default=0), -units[i])
 
     left = cores
-    kept_loops = [i for i in range(kept) if _divisible(op, i)]
+    scanned = OPS[op.op.name].kind == "scan"  # along its last loop every point needs the one before
+    kept_loops = [i for i in range(kept - scanned) if _divisible(op, i)]
     for i in sorted(kept_loops, key=order):
         slices[i] = _share(op.counts[i], units[i], quanta[i], left)
         left //= slices[i]
     folded = [i for i in range(kept, len(op.counts)) if units[i] > 1]
-    if left > 1 and folded and op.op.name not in ("topkvalue", "topkindex", "argmax", "argmin", "cumsum", "cumprod"):
+    if left > 1 and folded and OPS[op.op.name].kind in ("reduction", "matmul"):
         longest = max(folded, key=units.__getitem__)
         slices[longest] = _share(op.counts[longest], units[longest], quanta[longest], left)
     return slices

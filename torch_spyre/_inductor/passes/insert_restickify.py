@@ -193,8 +193,9 @@ class _Inserter:
 
 def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:
     """Every piece folds all of what the op folds, and in one loop where the op needs a row."""
-    kept = len(op.sizes) - op.reduced
-    one_loop = OPS[op.name].kind in ("scan", "topk", "matmul")
+    scan = OPS[op.name].kind == "scan"
+    kept = len(op.sizes) - (1 if scan else op.reduced)
+    one_loop = scan or OPS[op.name].kind in ("topk", "matmul")
     for piece in pieces:
         folded = [n for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
         if prod(folded) != prod(op.sizes[kept:]) or (one_loop and len(folded) > 1):

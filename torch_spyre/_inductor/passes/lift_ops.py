@@ -69,11 +69,12 @@ def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
         *sides, values = sides
         parameters = (float(values.constant[0]), *(float(row[0]) for row in values.steps))
     device_op = DeviceOp(op, piece.counts, piece.origins, sides, folded, parameters=parameters)
-    if OPS[op.name].kind in ("reduction", "scan", "argreduce", "topk") and not folded:
+    if OPS[op.name].kind in ("reduction", "argreduce", "topk") and not folded:
         _add_loop(device_op, len(piece.counts), kept)
         device_op.reduced = 1
-    if not device_op.counts:
-        _add_loop(device_op, 0, 0)
+    scanned = OPS[op.name].kind == "scan" and (not piece.origins or piece.origins[-1] != kept - 1)
+    if scanned or not device_op.counts:
+        _add_loop(device_op, len(device_op.counts), kept - 1)
     if op.name.startswith("topk") and not any(origin == kept - 1 for origin in piece.origins):
         _add_loop(device_op, len(device_op.counts) - 1, kept - 1)
     return device_op
