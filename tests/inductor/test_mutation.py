@@ -375,14 +375,6 @@ def test_two_views_of_one_tensor(function, views):
     check(function, *(base[view] for view in views))
 
 
-def test_overlap_appears_between_calls():
-    """The first call's inputs are apart, the second's are one tensor: the same function has to notice."""
-    compiled = torch.compile(write_one_read_the_other, fullgraph=True)
-    base = numbers(9, 64)
-    for x, y in ((numbers(4, 64), numbers(4, 64, seed=1)), (base[:4], base[2:6]), (base[:4], base[4:8])):
-        check(write_one_read_the_other, x, y, compiled=compiled)
-
-
 def test_layouts_change():
     """Once per layout, then never again."""
     compiled = torch.compile(mix, fullgraph=True)
