@@ -297,15 +297,15 @@ def test_an_error_of_the_op_is_the_hosts():
     x = X.to("spyre")
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         x @ x
-    with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 0 with size 2"):
-        x[[5]]
+    with pytest.raises(IndexError, match="index 5 is out of bounds for a dimension of 2"):
+        x[[5]].cpu()  # what depends on values is found on the card, and told by the next call that waits
     assert torch.equal(x.cpu(), X)
 
 
 @quiet
 def test_results_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match="int64 value 4000000000 does not fit the card"):
-        torch.full((2,), 2_000_000_000, device="spyre").sum()
+    with pytest.raises(ValueError, match="a result of add does not fit the 32 bits"):
+        torch.full((2,), 2_000_000_000, device="spyre").sum().cpu()
     with pytest.raises(TypeError, match="does not support dtype torch.complex64"):
         torch.fft.fft(X.to("spyre"))
 
@@ -313,8 +313,8 @@ def test_results_that_do_not_fit_are_errors():
 @quiet
 def test_nested_fallbacks_inside_backward():
     x = X.to("spyre").requires_grad_()
-    torch.nn.functional.gelu(x @ x.t()).sum().backward()
-    assert x.grad.shape == (2, 3) and sum(torch.spyre.fallback_counts().values()) >= 4
+    torch.special.i0(x @ x.t()).sum().backward()
+    assert x.grad.shape == (2, 3) and sum(torch.spyre.fallback_counts().values()) >= 2
 
 
 @quiet

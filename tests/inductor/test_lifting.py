@@ -70,7 +70,7 @@ def views(draw):
 @given(views())
 def test_every_point_of_a_view_lies_where_the_layout_says(case):
     dtype, size, layout, view = case
-    plan = Plan(Kernel("k", {"x": Buffer("x", dtype, tuple(size), contiguous(size))}, []), {}, {"x": layout})
+    plan = Plan(Kernel("k", {"x": Buffer("x", dtype, tuple(size), contiguous(size))}, []), {}, {"x": layout}, cores=32, span=2**28)
     access = Access("x", tuple(view.stride()), view.storage_offset())
     sizes = tuple(view.shape)
     want = sorted(
@@ -100,7 +100,7 @@ def test_several_operands_keep_their_points_together(case, data):
     out = Buffer("y", dtype, sizes, contiguous(sizes))
     buffers = {"x": Buffer("x", dtype, tuple(size), contiguous(size)), "y": out}
     layouts = {"x": layout, "y": SpyreTensorLayout(sizes, out.stride, dtype, list(out_order))}
-    plan = Plan(Kernel("k", buffers, []), {}, layouts)
+    plan = Plan(Kernel("k", buffers, []), {}, layouts, cores=32, span=2**28)
     x, y = Access("x", tuple(view.stride()), view.storage_offset()), Access("y", out.stride)
     pieces = lift(sizes, [plan.side(x, -1), plan.side(y, -1)])
     seen = {}

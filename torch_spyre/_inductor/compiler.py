@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 from .. import _C
 from ..backend import compile_bundle
+from ..card import description
+from ..execution.signature import Argument
 from ..ir import superdsc
 from ..ir.op_spec import verify
 from . import config
@@ -24,15 +25,6 @@ from .passes.plan_memory import plan_memory
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An input of a launch: its storage's layout, where the tensor begins in it, the first argument on the same one."""
-
-    layout: _C.SpyreTensorLayout
-    offset: int
-    storage: int
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -52,12 +44,13 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     log_pass("mutations resolved", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
-    plan = Plan(kernel, offsets, layouts)
+    cores = min(config.sencores, _C.card_cores(-1))
+    plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
     propagate_layouts(plan)
     insert_restickify(plan)
     log_pass("restickified", kernel)
     lift_ops(plan)
-    divide_work(plan, min(config.sencores, _C.card_cores(-1)))
+    divide_work(plan)
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)
@@ -68,8 +61,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     save_artifacts(kernel.name, kernel, specs, texts)
     sizes = [layouts[buffer.name].device_bytes() for buffer in inputs]
     sizes += [plan.layouts[buffer.name].device_bytes() for buffer in outputs]
-    description = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes)
-    description["outputs"] = [
+    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes)
+    code["outputs"] = [
         {
             "size": list(buffer.size),
             "stride": list(buffer.stride),
@@ -78,7 +71,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
         }
         for buffer in outputs
     ]
-    return description
+    return code
 
 
 def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from ...card import description
 from ...ops.table import OPS
+from ..errors import Unsupported
+from ..loop_ir import Access
+from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 
 STICK_BYTES = 128
 
 
-def divide_work(plan: Plan, cores: int) -> None:
+def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
-    span = int(description.constants()["span_bytes"])
     todo, done = plan.device_ops[::-1], []
     while todo:
         op = todo.pop()
-        op.slices = _slices(plan, op, cores, span)
-        parts = _within_span(plan, op, span)
+        op.slices = _slices(plan, op)
+        parts = _within_span(plan, op)
         if parts:
             todo += parts[::-1]
         else:
@@ -31,33 +32,28 @@ def divide_work(plan: Plan, cores: int) -> None:
     plan.device_ops = done
 
 
-def _slices(plan: Plan, op: DeviceOp, cores: int, span: int) -> list[int]:
+def _slices(plan: Plan, op: DeviceOp) -> list[int]:
     slices = [1] * len(op.counts)
     kept = len(op.counts) - op.reduced
+    kind = OPS[op.op.name].kind
     strides = byte_strides(plan, op)
-    wide = [s for s, side in zip(strides, op.sides, strict=True) if _reach(op.counts, s, side.stick) > span]
-    quanta = [_quantum(plan, op, i, strides) for i in range(len(op.counts))]
+    wide = [s for s, side in zip(strides, op.sides, strict=True) if _reach(op.counts, s, side) > plan.span]
+    quanta = [_quantum(op, i, strides) for i in range(len(op.counts))]
     units = [-(-n // q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
+    # Along the last loop of a scan every point needs the one before.
+    loops = [i for i in range(kept - (kind == "scan")) if any(op.sides[-1].steps[i])]
 
-    def order(i: int) -> tuple[int, int]:
-        return (-max((abs(s[i]) * op.counts[i] for s in wide), default=0), -units[i])
+    def order(i: int) -> tuple[int, bool, int]:
+        farthest = max((abs(s[i]) * units[i] for s in wide), default=0)
+        return (-farthest, i >= kept, -units[i])
 
-    left = cores
-    scanned = OPS[op.op.name].kind == "scan"  # along its last loop every point needs the one before
-    kept_loops = [i for i in range(kept - scanned) if _divisible(op, i)]
-    for i in sorted(kept_loops, key=order):
+    if op.reduced and kind in ("reduction", "matmul"):
+        loops.append(min(range(kept, len(op.counts)), key=order))
+    left = plan.cores
+    for i in sorted(loops, key=order):
         slices[i] = _share(op.counts[i], units[i], quanta[i], left)
         left //= slices[i]
-    folded = [i for i in range(kept, len(op.counts)) if units[i] > 1]
-    if left > 1 and folded and OPS[op.op.name].kind in ("reduction", "matmul"):
-        longest = max(folded, key=units.__getitem__)
-        slices[longest] = _share(op.counts[longest], units[longest], quanta[longest], left)
     return slices
-
-
-def _divisible(op: DeviceOp, loop: int) -> bool:
-    """Cores that write through an index could meet; along the table's own dimensions they cannot."""
-    return any(op.sides[-1].steps[loop])
 
 
 def _share(count: int, units: int, quantum: int, cores: int) -> int:
@@ -69,7 +65,7 @@ def _share(count: int, units: int, quantum: int, cores: int) -> int:
     return 1
 
 
-def _quantum(plan: Plan, op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
+def _quantum(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
     """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
     along = [side.elements for side in op.sides if side.stick == loop]
     if along:
@@ -84,12 +80,7 @@ def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
     """Bytes that each operand moves per step of each loop; for a stick loop the distance of two sticks."""
     found = []
     for access, side in zip(op.accesses(), op.sides, strict=True):
-        layout = plan.layouts[access.buffer]
-        element = STICK_BYTES // layout.device_size[-1]
-        steps = [element]
-        for n in reversed(layout.device_size[1:]):
-            steps.insert(0, steps[0] * n)
-        rows = []
+        steps, rows = _dimension_bytes(plan, access), []
         for loop, row in enumerate(side.steps):
             if loop == side.stick:
                 rows.append(steps[side.tile_dim] if side.tile_dim >= 0 else 0)
@@ -99,28 +90,47 @@ def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
     return found
 
 
-def _reach(counts: list[int], strides: list[int], stick: int, elements: int = 32) -> int:
-    return sum(
-        (-(-n // elements) - 1 if i == stick else n - 1) * abs(s)
-        for i, (n, s) in enumerate(zip(counts, strides, strict=True))
-    )
+def _reach(counts: list[int], strides: list[int], side: Coordinates) -> int:
+    """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
+    sticks = (-(-n // side.elements) if i == side.stick else n for i, n in enumerate(counts))
+    return sum((n - 1) * abs(s) for n, s in zip(sticks, strides, strict=True)) + STICK_BYTES
 
 
-def _within_span(plan: Plan, op: DeviceOp, span: int) -> list[DeviceOp]:
+def _jumped(plan: Plan, op: DeviceOp, access: Access, side: Coordinates) -> int:
+    """How far index tensors may lead, in bytes."""
+    steps = _dimension_bytes(plan, access)
+    reach = 0
+    for index, (dim, step, along_sticks) in zip(op.op.indirect, side.jumps, strict=False):
+        count = index.extent // side.elements if along_sticks else index.extent
+        reach += (count - 1) * step * steps[side.tile_dim if along_sticks else dim]
+    return reach
+
+
+def _dimension_bytes(plan: Plan, access: Access) -> list[int]:
+    layout = plan.layouts[access.buffer]
+    steps = [STICK_BYTES // layout.device_size[-1]]
+    for n in reversed(layout.device_size[1:]):
+        steps.insert(0, steps[0] * n)
+    return steps
+
+
+def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     """Nothing if every core stays within the span, else the two halves of the op."""
     strides = byte_strides(plan, op)
     points = [-(-n // s) for n, s in zip(op.counts, op.slices, strict=True)]
-    for side, rows in zip(op.sides, strides, strict=True):
-        if _reach(points, rows, side.stick, side.elements or 32) + STICK_BYTES <= span:
+    for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
+        if _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span:
             continue
         loops = [i for i in range(len(op.counts) - op.reduced) if points[i] > 1 and rows[i]]
-        if not loops:
-            return []  # refused by the verifier, with the operand named
-        loop = max(loops, key=lambda i: abs(rows[i]) * points[i])
-        quantum = max(_quantum(plan, op, loop, strides), 1)
-        half = op.counts[loop] // 2 // quantum * quantum
-        if half:
-            return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
+        for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
+            quantum = max(_quantum(op, loop, strides), 1)
+            half = op.counts[loop] // 2 // quantum * quantum
+            if half:
+                return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
+        raise Unsupported(
+            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {_reach(points, rows, side) >> 20} MiB of "
+            f"{plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or smaller parts"
+        )
     return []
 
 

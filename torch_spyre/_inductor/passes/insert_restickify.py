@@ -98,9 +98,12 @@ class _Inserter:
         a, b = op.ins
         assert isinstance(a, Access) and isinstance(b, Access)
         if not self.in_sticks(a, sizes, k) or not self.folds_whole(op, a):
-            a = self.restickified(a, op, k)
-        if not (self.in_sticks(b, sizes, n) or self.in_sticks(b, sizes, k)) or not self.folds_whole(op, b):
-            b = self.restickified(b, op, n)
+            a = self.restickified(a, op, k, whole=True)
+        along_n, along_k = self.in_sticks(b, sizes, n), self.in_sticks(b, sizes, k)
+        # In sticks along k every core reaches from the first to the last of its share of k, whatever its share of n.
+        too_wide = not along_n and self.plan.layouts[b.buffer].device_bytes() > self.plan.span * self.plan.cores
+        if not (along_n or along_k) or too_wide or not self.folds_whole(op, b):
+            b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
 
     # --- what an operand looks like
@@ -135,11 +138,14 @@ class _Inserter:
 
     # --- bringing operands into place
 
-    def restickified(self, access: Access, op: LoopOp, loop: int) -> Access:
-        """A copy of an operand over the loops it moves along, in sticks along ``loop``; one per stick if it does not."""
+    def restickified(self, access: Access, op: LoopOp, loop: int, whole: bool = False) -> Access:
+        """A copy of an operand over the loops it moves along, in sticks along ``loop``; one per stick if it does not.
+
+        ``whole``: along ``loop`` it is written out also where it stands still.
+        """
         plan, sizes = self.plan, op.sizes
-        moving = [i for i, stride in enumerate(access.strides) if stride and sizes[i] > 1]
-        key = (access, sizes, loop, self.versions.get(access.buffer, 0))
+        moving = [i for i, stride in enumerate(access.strides) if sizes[i] > 1 and (stride or (whole and i == loop))]
+        key = (access, sizes, loop, whole, self.versions.get(access.buffer, 0))
         found = self.made.get(key)
         if found is not None:
             return found
@@ -165,7 +171,8 @@ class _Inserter:
                     return
             except NotAligned:  # each operand by itself does, but not all at once: sticks of different lengths
                 pass
-            ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op)) for a in ins]
+            whole = op.name == "matmul"
+            ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op), whole) for a in ins]
         kept = len(op.sizes) - op.reduced
         sizes = op.sizes[:kept]
         folds = 0 <= loop < kept

@@ -34,16 +34,16 @@ class Placement:
     rank: int
 
     def with_stick_pair(self, elements: int) -> Placement | None:
-        """Tile and lane level as one, if the layout has such a pair (or a single stick)."""
+        """Tile and lane level as one; None if nothing lies along the sticks."""
         lane = next((level for level in self.levels if level.dim == self.rank - 1), None)
         if lane is None:
             return None
-        tile = next((level for level in self.levels if level.unit == lane.unit * elements), None)
+        # A dimension whose steps are shorter than a stick leaves no room for a second one.
+        next_unit = min((level.unit for level in self.levels if level.unit > lane.unit), default=0)
+        tile = next((level for level in self.levels if level.unit == next_unit == lane.unit * elements), None)
         count = tile.extent if tile else 1
         pair = Level(lane.unit, count * elements, lane.dim, elements, tile.dim if tile else -1)
         rest = tuple(level for level in self.levels if level not in (lane, tile))
-        if tile and any(lane.unit < level.unit < tile.unit for level in rest):
-            return None
         levels = tuple(sorted((*rest, pair), key=lambda level: -level.unit))
         return Placement(levels, self.replicas, self.rank)
 

@@ -35,6 +35,8 @@ class Plan:
     kernel: Kernel
     offsets: dict[str, int]  # of arguments: where the tensor begins in its storage, in host elements
     layouts: dict[str, SpyreTensorLayout]
+    cores: int
+    span: int  # bytes of one tensor that a core reaches
     device_ops: list[DeviceOp] = field(default_factory=list)
     pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
     pool_bytes: int = 0

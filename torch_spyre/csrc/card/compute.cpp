@@ -410,7 +410,7 @@ struct Reduction {
 void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
   const size_t rank = step.extents.size(), kept_rank = rank - static_cast<size_t>(step.reduced);
   const std::vector<Access> operands = accesses(step, bases);
-  const std::vector<Nest> folded = core_pieces(step, core, kept_rank, rank);
+  const std::vector<Nest> folded = folded_pieces(step, core);
   const Operand& read = step.operands[1];
   const auto is_lane = [&](size_t i) {
     return step.extents[i] > 1 && (read.stick == static_cast<int>(i) || read.strides[i] == operands[1].element);
@@ -423,7 +423,7 @@ void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases
 
   if (folded.empty()) return;
   Reduction reduction{step, operands[0], operands[1], folded};
-  for (Nest& kept : core_pieces(step, core, 0, kept_rank)) {
+  for (Nest& kept : kept_pieces(step, core)) {
     simplify(kept.loops, 2);
     lanes_kept ? reduction.lane_by_lane(kept) : reduction.across_lanes(kept, width);
   }

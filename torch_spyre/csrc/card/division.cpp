@@ -80,9 +80,11 @@ std::vector<Nest> runs(const Sides& sides, size_t dimension, Part part) {
   return all;
 }
 
-std::vector<Nest> pieces(const Step& step, const Sides& sides, int core, size_t from, size_t to) {
+enum class Offsets { with, without };
+
+std::vector<Nest> pieces(const Step& step, const Sides& sides, int core, size_t from, size_t to, Offsets offsets) {
   std::vector<Nest> all(1);
-  if (from == 0)
+  if (offsets == Offsets::with)
     for (size_t side = 0; side < sides.size(); ++side)
       all[0].offset[side] = sides[side]->offset / element_bytes(sides[side]->format);
   const std::vector<Part> part = part_of(step, core);
@@ -176,11 +178,18 @@ Nest core_nest(const Step& step, int core) {
   return nest;
 }
 
-std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to) {
-  return pieces(step, sides_of(step), core, from, to);
+std::vector<Nest> kept_pieces(const Step& step, int core) {
+  return pieces(step, sides_of(step), core, 0, step.extents.size() - folded_dimensions(step), Offsets::with);
 }
 
-std::vector<Nest> core_pieces(const Step& step, int core) { return core_pieces(step, core, 0, step.extents.size()); }
+std::vector<Nest> folded_pieces(const Step& step, int core) {
+  const size_t rank = step.extents.size();
+  return pieces(step, sides_of(step), core, rank - folded_dimensions(step), rank, Offsets::without);
+}
+
+std::vector<Nest> core_pieces(const Step& step, int core) {
+  return pieces(step, sides_of(step), core, 0, step.extents.size(), Offsets::with);
+}
 
 namespace {
 
@@ -238,7 +247,7 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
 std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
   if (step.operands[operand].argument < 0) return {};
   if (static_cast<int>(operand) == indexed_operand(step)) return touched_by_index(step, core, operand, bases);
-  std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size());
+  std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size(), Offsets::with);
   for (Nest& nest : all) std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
   return all;
 }

@@ -108,11 +108,11 @@ int64_t bytes_behind(const Step& step, size_t operand, const Dims& points);
 // The part of a step that one core carries out, a loop for each dimension and a side for each of the first kSides
 // operands; in elements. Along its sticks an operand's stride is the distance of two. A loop of count 0: nothing to do.
 Nest core_nest(const Step& step, int core);
-// Dimensions [from, to) of that part as nests in which every stride is the distance of two elements: whole sticks
-// first, then what is left of the last. They add up to the part in this order; none if there is nothing to do. Offsets
-// are those of the points, and of the operands too where dimension 0 is among them.
-std::vector<Nest> core_pieces(const Step& step, int core, size_t from, size_t to);
+// That part as nests in which every stride is the distance of two elements: whole sticks first, then what is left of
+// the last. They add up to the part in this order; none if there is nothing to do.
 std::vector<Nest> core_pieces(const Step& step, int core);
+std::vector<Nest> kept_pieces(const Step& step, int core);    // without the folded dimensions
+std::vector<Nest> folded_pieces(const Step& step, int core);  // only those, from where a kept point begins
 // The elements of one operand that a core touches, each once, on side 0. `bases[i]` is where the argument of operand i
 // begins: where indices lead is looked up, and what they lead to out of bounds is left out.
 std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases);
