@@ -300,7 +300,8 @@ class _Partition:
         """An op that is not the card's: what it needs of the current segment has to be there before it."""
         if self._conflicts(node):
             self.flush(node)
-        if _on_card(node) and isinstance(node.target, torch._ops.OpOverload) and not _moves_devices(node):
+        touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
+        if touches and isinstance(node.target, torch._ops.OpOverload) and not _moves_devices(node):
             fall_back(node)
         self.provide(node)
 
