@@ -22,6 +22,7 @@ def _register() -> None:
 
     from . import device
     from .device import extensions
+    from .ops import custom  # noqa: F401  defines torch.ops.spyre
 
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])

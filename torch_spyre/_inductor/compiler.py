@@ -9,7 +9,7 @@ from .. import _C
 from ..backend import compile_bundle
 from ..card import description
 from ..execution.signature import Argument
-from ..ir import superdsc
+from ..ir import bundle
 from ..ir.op_spec import verify
 from . import config
 from .logging import log_pass, save_artifacts
@@ -57,11 +57,11 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     for spec in specs:
         verify(spec)
 
-    texts = [superdsc.dumps(superdsc.emit(spec, i)) for i, spec in enumerate(specs)]
-    save_artifacts(kernel.name, kernel, specs, texts)
+    chain, texts = bundle.emit(kernel.name, specs)
+    save_artifacts(kernel.name, kernel, specs, texts, chain)
     sizes = [layouts[buffer.name].device_bytes() for buffer in inputs]
     sizes += [plan.layouts[buffer.name].device_bytes() for buffer in outputs]
-    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes)
+    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
     code["outputs"] = [
         {
             "size": list(buffer.size),

@@ -85,11 +85,14 @@ def save_artifact(kernel_name: str, filename: str, text: str) -> None:
     (directory / kernel_name / filename).write_text(text)
 
 
-def save_artifacts(kernel_name: str, kernel: object, specs: Sequence[object], texts: Sequence[str]) -> None:
-    """Keep a kernel's loop IR, its OpSpecs, and one SuperDSC text per OpSpec."""
+def save_artifacts(
+    kernel_name: str, kernel: object, specs: Sequence[object], texts: Sequence[str], bundle: str
+) -> None:
+    """Keep a kernel's loop IR, its OpSpecs, one SuperDSC text per OpSpec, and what chains them."""
     if not artifacts_wanted():
         return
     save_artifact(kernel_name, "loop_ir.txt", str(kernel))
+    save_artifact(kernel_name, "bundle.mlir", bundle)
     save_artifact(kernel_name, "op_specs.txt", "\n".join(map(str, specs)))
     for position, text in enumerate(texts):
         save_artifact(kernel_name, f"sdsc_{position}.json", text)

@@ -19,13 +19,17 @@ Kind = Literal["input", "output", "internal"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """One tensor: an argument of the kernel ("input", also when it is written; "output") or a value inside it."""
+    """One tensor: an argument of the kernel ("input", also when it is written; "output") or a value inside it.
+
+    ``order`` asks for an order of its dimensions on the card, the last one in sticks.
+    """
 
     name: str
     dtype: torch.dtype
     size: tuple[int, ...]
     stride: tuple[int, ...]
     kind: Kind = "internal"
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,10 @@ def _op_fields(op: LoopOp) -> dict[str, Any]:
     return fields | {"ins": [operand(access) for access in op.ins], "parameters": parameters}
 
 
+def _order(given: list[int] | None) -> tuple[int, ...] | None:
+    return None if given is None else tuple(given)
+
+
 def from_json(text: str) -> Kernel:
     """The kernel that :meth:`Kernel.to_json` wrote."""
 
@@ -184,7 +192,7 @@ def from_json(text: str) -> Kernel:
 
     given = json.loads(text)
     buffers = {
-        b["name"]: Buffer(b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"])
+        b["name"]: Buffer(b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"], _order(b["order"]))
         for b in given["buffers"]
     }
     return Kernel(given["name"], buffers, [op(o) for o in given["ops"]])

@@ -8,7 +8,7 @@ devices stay as they are. Views exist inside kernels only; what others need of t
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,7 +50,9 @@ def lower_graph(gm: fx.GraphModule, name: str) -> Kernel:
         value = _whole_buffer(builder, result)
         while value.buffer in outputs:
             value = builder.copy(result)
-        outputs[value.buffer] = Buffer(value.buffer, value.dtype, value.size, value.stride, "output")
+        buffer = builder.buffer(value)
+        order = buffer.order if buffer.size == value.size else None
+        outputs[value.buffer] = replace(buffer, size=value.size, stride=value.stride, kind="output", order=order)
     kernel = builder.kernel
     kernel.name = name
     inputs = {name: buffer for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
@@ -351,7 +353,7 @@ class _Partition:
             if not value.numel:
                 self.real[node] = self._empty(node, before)
             elif buffer.kind == "internal":
-                kernel.buffers[buffer.name] = Buffer(buffer.name, buffer.dtype, buffer.size, buffer.stride, "output")
+                kernel.buffers[buffer.name] = replace(buffer, kind="output")
         dead_code(kernel)
         used = {name for op in kernel.ops for name in (op.out.buffer, *op.reads())}
         kernel.buffers = {n: b for n, b in kernel.buffers.items() if b.kind != "input" or n in used}

@@ -18,12 +18,25 @@ aten = torch.ops.aten
 def layer_norm(
     b: Builder, x: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
+    out, centre, scale = normal(b, x, shape, weight, bias, eps, b.meta[0].dtype)
+    return out, b.cast(centre, b.meta[1].dtype), b.cast(scale, b.meta[2].dtype)
+
+
+def normal(
+    b: Builder,
+    x: Value,
+    shape: Sequence[int],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+    dtype: torch.dtype,
+) -> tuple[Value, Value, Value]:
+    """The layer norm, the mean and the factor it used."""
     dims = list(range(len(x.size) - len(shape), len(x.size)))
     variance, centre = moments(b, x, dims, 0, True)
     scale = b.pointwise("rsqrt", b.pointwise("add", variance, eps, dtype=torch.float32), dtype=torch.float32)
     centred = b.pointwise("sub", x, centre, dtype=torch.float32)
-    out = _affine(b, b.pointwise("mul", centred, scale, dtype=torch.float32), weight, bias, b.meta[0].dtype)
-    return out, b.cast(centre, b.meta[1].dtype), b.cast(scale, b.meta[2].dtype)
+    return _affine(b, b.pointwise("mul", centred, scale, dtype=torch.float32), weight, bias, dtype), centre, scale
 
 
 def _affine(b: Builder, x: Value, weight: Value | None, bias: Value | None, dtype: torch.dtype) -> Value:
@@ -63,10 +76,17 @@ def group_norm(
 def rms_norm(
     b: Builder, x: Value, shape: Sequence[int], weight: Value | None, eps: float | None
 ) -> tuple[Value, Value]:
+    out, scale = rms_normal(b, x, shape, weight, eps, b.meta[0].dtype)
+    return out, b.cast(scale, b.meta[1].dtype)
+
+
+def rms_normal(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None, eps: float | None, dtype: torch.dtype
+) -> tuple[Value, Value]:
+    """The norm and the factor it used."""
     dims = list(range(len(x.size) - len(shape), len(x.size)))
     squares = b.pointwise("square", x, dtype=torch.float32)
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     mean = b.reduce("mean", squares, dims, True, torch.float32)
     scale = b.pointwise("rsqrt", b.pointwise("add", mean, eps, dtype=torch.float32), dtype=torch.float32)
-    normal = b.pointwise("mul", x, scale, dtype=torch.float32)
-    return _affine(b, normal, weight, None, b.meta[0].dtype), b.cast(scale, b.meta[1].dtype)
+    return _affine(b, b.pointwise("mul", x, scale, dtype=torch.float32), weight, None, dtype), scale

@@ -1,0 +1,67 @@
+"""The card's own ops, ``torch.ops.spyre``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ...ops import custom
+from ..builder import Builder, Number, Value
+from . import norms, pointwise
+from .registry import lowers
+
+del custom  # defines them
+spyre = torch.ops.spyre
+
+
+@lowers(spyre.restickify.default)
+def restickify(b: Builder, x: Value, dim: int = -1) -> Value:
+    """The same values, in sticks along ``dim``."""
+    out = b.empty(x.size, x.dtype, b.meta.stride())
+    dim %= max(len(x.size), 1)
+    order = tuple(sorted((i for i in range(len(x.size)) if i != dim), key=lambda i: -out.stride[i]))
+    b.kernel.buffers[out.buffer] = replace(b.buffer(out), order=(*order, dim) if x.size else ())
+    return b.copy(x, out)
+
+
+@lowers(spyre.rms_norm.default)
+def rms_norm(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    return norms.rms_normal(b, x, shape, weight, eps, b.meta.dtype)[0]
+
+
+@lowers(spyre.layer_norm.default)
+def layer_norm(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
+) -> Value:
+    return norms.normal(b, x, shape, weight, bias, eps, b.meta.dtype)[0]
+
+
+@lowers(spyre.gelu.default)
+def gelu(b: Builder, x: Value, approximate: str = "none") -> Value:
+    return pointwise.gelu(b, x, approximate=approximate)
+
+
+@lowers(spyre.softplus.default)
+def softplus(b: Builder, x: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    return pointwise.softplus(b, x, beta, threshold)
+
+
+@lowers(spyre.clamp.default)
+def clamp(b: Builder, x: Value, min: Number | None = None, max: Number | None = None) -> Value:
+    return pointwise.clamp(b, x, min, max)
+
+
+@lowers(spyre.topkvalue.default)
+def topkvalue(b: Builder, x: Value, k: int, dim: int = -1) -> Value:
+    return b.topk("topkvalue", x, k, dim, True)
+
+
+@lowers(spyre.topkindex.default)
+def topkindex(b: Builder, x: Value, k: int, dim: int = -1) -> Value:
+    return b.topk("topkindex", x, k, dim, True)
+
+

@@ -1,0 +1,64 @@
+"""``torch.ops.spyre``: what the card does in one op and PyTorch has no op for, and the names its users know.
+
+Each is defined here with what it computes, on any device; the card's own way is a lowering like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_library = torch.library.Library("spyre", "DEF")
+
+
+def _op(schema: str, meaning: Callable[..., Any], keys: Sequence[str] = ("CPU", "Meta")) -> None:
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    for key in keys:
+        _library.impl(schema.split("(")[0], meaning, key)
+
+
+# Written with PyTorch's own ops on every device, the card included.
+_COMPOSED = ("CompositeImplicitAutograd",)
+
+
+def _restickify(x: Tensor, dim: int = -1) -> Tensor:
+    return x.clone()
+
+
+def _part(output: Tensor, source: Tensor, dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
+    for dim, offset in zip(dims, offsets, strict=True):
+        output = output.narrow(dim, offset, source.size(dim))
+    return output
+
+
+def _overwrite(source: Tensor, output: Tensor, dims: Sequence[int], offsets: Sequence[int]) -> None:
+    _part(output, source, dims, offsets).copy_(source)
+
+
+def _overwrite_f(source: Tensor, output: Tensor, dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
+    result = output.clone()
+    _overwrite(source, result, dims, offsets)
+    return result
+
+
+def _topk(which: int) -> Callable[[Tensor, int, int], Tensor]:
+    return lambda x, k, dim=-1: torch.topk(x, k, dim)[which].clone()
+
+
+_op("restickify(Tensor input, int dim=-1) -> Tensor", _restickify)
+_op("overwrite(Tensor input, Tensor(a!) output, int[] dims, int[] offsets) -> ()", _overwrite, _COMPOSED)
+_op("overwrite_f(Tensor input, Tensor output, int[] dims, int[] offsets) -> Tensor", _overwrite_f, _COMPOSED)
+_op("rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", F.rms_norm)
+_op(
+    "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5) -> Tensor",
+    F.layer_norm,
+)
+_op("gelu(Tensor input, str approximate='none') -> Tensor", lambda x, approximate="none": F.gelu(x, approximate=approximate))
+_op("softplus(Tensor input, float beta=1, float threshold=20) -> Tensor", F.softplus)
+_op("clamp(Tensor input, Scalar? min=None, Scalar? max=None) -> Tensor", torch.clamp)
+_op("topkvalue(Tensor input, int k, int dim=-1) -> Tensor", _topk(0))
+_op("topkindex(Tensor input, int k, int dim=-1) -> Tensor", _topk(1))
