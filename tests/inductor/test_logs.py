@@ -56,7 +56,7 @@ def test_artifacts_of_a_kernel(tmp_path):
 
 def test_nothing_is_saved_unless_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save_artifact("add", "bundle.mlir", "module")
+    save_artifacts("add", "loops", [], [], "module")
     assert not list(tmp_path.iterdir())
 
 
