@@ -18,14 +18,23 @@ from ..constants import DEVICE_NAME
 
 
 def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
-    """Guard the layout of every card tensor that enters the graph; gives the layouts, in order, for cache keys."""
+    """Guard the layout of every card tensor that enters the graph; gives what caches have to tell apart besides.
+
+    That is the layouts, in order, and where tensors on one storage lie: Dynamo guards on those, AOTAutograd's cache
+    does not look at them.
+    """
     context = TracingContext.try_get()
     layouts = []
+    storages: dict[int, tuple[int, int]] = {}  # storage -> the first tensor on it, and where that begins
     for node in graph.graph.find_nodes(op="placeholder"):
         tensor = _entering(node)
         if tensor is None:
             continue
         layouts.append(str(_C.get_spyre_tensor_layout(tensor)))
+        here = (len(layouts), tensor.storage_offset())
+        first = storages.setdefault(tensor.untyped_storage()._cdata, here)
+        if first is not here:
+            layouts.append(f"on the storage of {first[0]}, {here[1] - first[1]} further")
         if context is not None:
             context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(LAYOUT_MATCH))
     return tuple(layouts)

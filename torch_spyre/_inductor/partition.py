@@ -184,6 +184,17 @@ def _on_card(node: fx.Node) -> bool:
     return any(t.device.type == DEVICE_NAME for t in _tensors(node.meta.get("val")))
 
 
+def _is_view(node: fx.Node) -> bool:
+    """Whether an op gives the memory of its first argument: a view, or that argument itself after a change."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return node.target is aten._unsafe_view.default or any(r.alias_info for r in node.target._schema.returns)
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 @dataclass
 class _Segment:
     """Nodes that become one kernel."""
@@ -192,7 +203,9 @@ class _Segment:
     nodes: list[fx.Node] = field(default_factory=list)
     values: dict[fx.Node, Any] = field(default_factory=dict)
     bases: dict[str, fx.Node] = field(default_factory=dict)  # input buffer -> the node that provides it
-    written: set[fx.Node] = field(default_factory=set)  # inputs that it changes
+    owners: dict[str, fx.Node] = field(default_factory=dict)  # buffer -> the node whose memory PyTorch says it is
+    copies: dict[fx.Node, Value] = field(default_factory=dict)  # of nodes whose value lies in memory of another
+    written: set[fx.Node] = field(default_factory=set)  # nodes whose memory it changes
 
 
 class _Partition:
@@ -200,12 +213,16 @@ class _Partition:
         self.gm, self.graph = gm, gm.graph
         self.segment = _Segment()
         self.lowered: set[fx.Node] = set()
+        self.memory: dict[fx.Node, fx.Node] = {}  # view -> the node whose memory it shows
         self.real: dict[fx.Node, fx.Node] = {}  # old node -> node whose result is that tensor
         self.views: dict[fx.Node, tuple[fx.Node, Value]] = {}  # old node -> (base node, the view on it)
         self.count = 0
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
+            if node in self.lowered:
+                continue
+            self._note_memory(node)
             if node.op == "output":
                 self.flush(node)
                 self.provide(node)
@@ -219,16 +236,19 @@ class _Partition:
         self.graph.lint()
         self.gm.recompile()
 
+    def _note_memory(self, node: fx.Node) -> None:
+        source = node.args[0] if node.args else None
+        if isinstance(source, fx.Node) and (_is_view(node) or (node.target is operator.getitem and source in self.memory)):
+            self.memory[node] = self.memory.get(source, source)
+
     def take(self, node: fx.Node) -> bool:
-        """Whether the node became part of the current segment."""
-        if node.target is operator.getitem:
-            source = node.args[0]
-            if source not in self.segment.values:
-                return False
-        elif not _on_card(node) or not self._all_on_card(node):
+        """Whether the node became part of the current segment; one of several results takes those with it."""
+        if not _on_card(node) or not self._all_on_card(node):
             return False
         segment = self.segment
         try:
+            if node.target is operator.getitem and node.args[0] not in segment.values:
+                return False
             for given in node.all_input_nodes:
                 self.value(given)
             segment.values[node] = _lower(segment.builder, node, segment.values)
@@ -237,11 +257,31 @@ class _Partition:
             return False
         segment.nodes.append(node)
         self.lowered.add(node)
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            buffer = segment.values[node].buffer
-            if buffer in segment.bases:
-                segment.written.add(segment.bases[buffer])
+        value = segment.values[node]
+        if _is_mutable(node):
+            self._wrote(value.buffer, self.memory[node])
+        if isinstance(value, Value):
+            self._own(node, value)
+        else:
+            for user in list(node.users):
+                self._note_memory(user)
+                if user.target is operator.getitem:
+                    self.take(user)
         return True
+
+    def _own(self, node: fx.Node, value: Value) -> None:
+        """Ops with nothing to do on the card give the value they got. What leaves the kernel has memory of its own."""
+        segment, memory = self.segment, self.memory.get(node, node)
+        if segment.owners.setdefault(value.buffer, memory) is not memory:
+            builder = segment.builder
+            segment.copies[node] = builder.copy(value, builder.empty(value.size, value.dtype, value.stride))
+
+    def _wrote(self, buffer: str, memory: fx.Node) -> None:
+        segment = self.segment
+        segment.written.add(memory)
+        for node, copy in segment.copies.items():
+            if segment.values[node].buffer == buffer and segment.owners[buffer] is not self.memory.get(node, node):
+                segment.values[node] = copy
 
     def _all_on_card(self, node: fx.Node) -> bool:
         tensors = [t for given in node.all_input_nodes for t in _tensors(given.meta.get("val"))]
@@ -263,6 +303,7 @@ class _Partition:
         else:
             found = _input(segment.builder, node)
             segment.bases[found.buffer] = node
+        segment.owners.setdefault(found.buffer, self.memory.get(node, node))
         segment.values[node] = found
         return found
 
@@ -270,18 +311,18 @@ class _Partition:
         """An op that is not the card's: what it needs of the current segment has to be there before it."""
         if self._conflicts(node):
             self.flush(node)
-        if _on_card(node) and isinstance(node.target, torch._ops.OpOverload) and not _moves_devices(node):
+        touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
+        if touches and isinstance(node.target, torch._ops.OpOverload) and not _moves_devices(node):
             fall_back(node)
         self.provide(node)
 
     def _conflicts(self, node: fx.Node) -> bool:
+        """Whether a node needs what the segment makes or changes, or changes what it reads."""
         segment = self.segment
-        needed = set(node.all_input_nodes)
-        if needed & set(segment.nodes) or needed & segment.written:
+        if set(node.all_input_nodes) & set(segment.nodes):
             return True
-        target = node.target
-        mutable = isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-        return mutable and bool(needed & set(segment.bases.values()))
+        memory = {self.memory.get(given, given) for given in node.all_input_nodes}
+        return bool(memory & segment.written) or (_is_mutable(node) and bool(memory & set(segment.owners.values())))
 
     def provide(self, node: fx.Node) -> None:
         """Replaces the inputs of a node that stays by nodes that exist."""
@@ -316,9 +357,14 @@ class _Partition:
         wanted = [node for node in wanted if isinstance(segment.values[node], Value)]
         kernel = segment.builder.kernel
         for node in wanted:
-            value = self._kept(segment, node)
+            value = segment.copies.get(node, segment.values[node])
+            if any(user.op == "output" for user in node.users):
+                value = _as_promised(segment.builder, value, node)
+            segment.values[node] = value
             buffer = kernel.buffers[value.buffer]
-            if buffer.kind == "internal":
+            if not value.numel:
+                self.real[node] = self._empty(node, before)
+            elif buffer.kind == "internal":
                 kernel.buffers[buffer.name] = replace(buffer, kind="output")
         dead_code(kernel)
         used = {name for op in kernel.ops for name in (op.out.buffer, *op.reads())}
@@ -331,17 +377,18 @@ class _Partition:
             outputs = self._call(segment, kernel, before)
         for node in wanted:
             value = segment.values[node]
-            self.views[node] = (outputs.get(value.buffer) or segment.bases[value.buffer], value)
+            if value.numel:
+                self.views[node] = (outputs.get(value.buffer) or segment.bases[value.buffer], value)
 
-    def _kept(self, segment: _Segment, node: fx.Node) -> Value:
-        """A value that leaves the kernel has the dtype of its buffer: a cast that cost nothing inside does here."""
-        value: Value = segment.values[node]
-        if any(user.op == "output" for user in node.users):
-            value = segment.values[node] = _as_promised(segment.builder, value, node)
-        if segment.builder.buffer(value).dtype != value.dtype:
-            value = segment.builder.copy(value, segment.builder.empty(value.size, value.dtype, value.stride))
-            segment.values[node] = value
-        return value
+    def _empty(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        """A tensor without elements: no kernel has anything to do with it."""
+        fake = node.meta["val"]
+        options = {"dtype": fake.dtype, "device": fake.device}
+        with self.graph.inserting_before(before):
+            empty = self.graph.call_function(aten.empty_strided.default, (fake.shape, fake.stride()), options)
+        empty.meta["val"] = fake
+        fall_back(empty)
+        return empty
 
     def _call(self, segment: _Segment, kernel: Kernel, before: fx.Node) -> dict[str, fx.Node]:
         example = next(t for n in segment.nodes for t in _tensors(n.meta.get("val")))

@@ -85,6 +85,8 @@ def _add_loop(op: DeviceOp, at: int, origin: int) -> None:
     """A loop of one point, where an op needs the dimension by name."""
     op.counts.insert(at, 1)
     op.origins.insert(at, origin)
+    if op.op.name == "iota":
+        op.parameters = (*op.parameters[: at + 1], 0.0, *op.parameters[at + 1 :])
     for side in op.sides:
         side.steps.insert(at, [0] * len(side.constant))
         if side.stick >= at:

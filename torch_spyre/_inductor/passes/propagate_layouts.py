@@ -46,23 +46,23 @@ def _folds_sticks(plan: Plan, op: LoopOp) -> bool:
 
 
 def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
-    """The dimension of the output that lies along the sticks of the operands, by the largest of them."""
+    """The dimension of the output that lies along the sticks of the first operand that is as large."""
     kind = OPS[op.name].kind
     if kind == "matmul":
         loop = len(op.sizes) - 2
         return _dimension(plan, op, loop)
     if kind not in ("pointwise", "reduction"):
         return None
-    votes: dict[int, int] = {}
     for access in op.ins:
         if not isinstance(access, Access) or access.buffer not in plan.layouts:
             continue
-        loop = plan.lane_loop(access, op.sizes)
-        if loop < 0 or loop >= len(op.sizes) - op.reduced:
+        # An operand that is broadcast says nothing about how the result should lie.
+        if any(n > 1 and not stride for n, stride in zip(op.sizes, access.strides, strict=True)):
             continue
-        moved = prod(n for n, stride in zip(op.sizes, access.strides, strict=True) if stride)
-        votes[loop] = votes.get(loop, 0) + moved
-    return _dimension(plan, op, max(votes, key=votes.__getitem__)) if votes else None
+        loop = plan.lane_loop(access, op.sizes)
+        if 0 <= loop < len(op.sizes) - op.reduced:
+            return _dimension(plan, op, loop)
+    return None
 
 
 def _dimension(plan: Plan, op: LoopOp, loop: int) -> int | None:
