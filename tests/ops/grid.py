@@ -203,50 +203,40 @@ def pairwise(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Points of a grid of these extents such that every two coordinates take every pair of values."""
     axes = list(combinations(range(len(counts)), 2))
     missing = {(i, a, j, b) for i, j in axes for a in range(counts[i]) for b in range(counts[j])}
-    chosen = []
-
-    def take(point: tuple[int, ...]) -> None:
-        missing.difference_update((i, point[i], j, point[j]) for i, j in axes)
-        chosen.append(point)
-
-    # The two longest coordinates need all their pairs anyway; the others run along in steps that meet everything soon.
-    first, second, *_ = sorted(range(len(counts)), key=lambda i: -counts[i])
-    for a in range(counts[first]):
-        for b in range(counts[second]):
-            point = [(a * (i + 1) + b + a * b // count) % count for i, count in enumerate(counts)]
-            point[first], point[second] = a, b
-            take(tuple(point))
-    draw = random.Random(0)
-    for i, a, j, b in sorted(missing):
+    draw, chosen = random.Random(0), []
+    # The two longest coordinates need all their pairs anyway: those come first, and take the others along.
+    for i, a, j, b in sorted(missing, key=lambda pair: (-counts[pair[0]] * counts[pair[2]], pair)):
         if (i, a, j, b) in missing:
             points = [[draw.randrange(count) for count in counts] for _ in range(20)]
             for point in points:
                 point[i], point[j] = a, b
-            take(tuple(max(points, key=lambda p: sum((k, p[k], m, p[m]) in missing for k, m in axes))))
+            best = max(points, key=lambda p: sum((k, p[k], m, p[m]) in missing for k, m in axes))
+            missing.difference_update((k, best[k], m, best[m]) for k, m in axes)
+            chosen.append(tuple(best))
     return tuple(chosen)
 
 
-def sample(rows: Sequence[Row]) -> list[Case]:
-    """Cases in which every two values meet, the row being one of them."""
+def cases(rows: Sequence[Row], most: int) -> list[Case]:
+    """Cases in which every two values meet, the row being one of them; of shapes and layouts, ``most`` of each."""
     kinds: dict[tuple, list[Row]] = {}
     for row in rows:
-        kinds.setdefault((row.dtypes, row.shapes, row.layouts), []).append(row)
-    cases = []
+        kinds.setdefault((row.dtypes, spaced(row.shapes, most), spaced(row.layouts, most)), []).append(row)
+    found = []
     for (dtypes, shapes, layouts), alike in kinds.items():
         for r, s, d, p, c in pairwise((len(alike), len(shapes), len(dtypes), len(layouts), len(CORES))):
-            cases.append(Case(alike[r], shapes[s], dtypes[d], layouts[p], CORES[c]))
-    return cases
+            found.append(Case(alike[r], shapes[s], dtypes[d], layouts[p], CORES[c]))
+    return found
 
 
-def whole(rows: Sequence[Row]) -> list[Case]:
-    """Cases in which every two values meet for every row."""
-    return [case for row in rows for case in sample([row])]
+def spaced(values: tuple, most: int) -> tuple:
+    return tuple(values[i * len(values) // most] for i in range(most)) if len(values) > most else values
 
 
 def parameters(rows: Sequence[Row]) -> list[Any]:
     """pytest's parameters: the sample, and the rest marked slow."""
-    few = {str(case): case for case in sample(rows)}
-    rest = {str(case): case for case in whole(rows) if str(case) not in few}
+    assert len({row.name for row in rows}) == len(rows), "rows need names of their own"
+    few = {str(case): case for case in cases(rows, most=6)}
+    rest = {str(case): case for row in rows for case in cases([row], most=99) if str(case) not in few}
     slow = [pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items()]
     return [*(pytest.param(case, id=name) for name, case in few.items()), *slow]
 
@@ -256,13 +246,14 @@ def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
     found = []
     for turn in range(4):
         for at in range(0, len(rows), size):
-            cases = []
+            together = []
             for i, row in enumerate(rows[at : at + size], turn):
                 shapes = [shape for shape in row.shapes if shape and 0 not in shape]
                 shape, layout = shapes[(i + at // size) % len(shapes)], row.layouts[i % len(row.layouts)]
-                cases.append(Case(row, shape, row.dtypes[turn % len(row.dtypes)], layout, CORES[-1 - turn % 4]))
+                together.append(Case(row, shape, row.dtypes[turn % len(row.dtypes)], layout, CORES[-1 - turn % 4]))
             marks = [pytest.mark.slow] if turn else []
-            found.append(pytest.param(cases, id=f"{cases[0].row.name}..{cases[-1].row.name}-{turn}", marks=marks))
+            name = f"{together[0].row.name}..{together[-1].row.name}-{turn}"
+            found.append(pytest.param(together, id=name, marks=marks))
     return found
 
 
@@ -320,7 +311,11 @@ def same(a: Tensor, b: Tensor) -> bool:
     """Equal bit for bit, apart from which NaN."""
     if a.dtype.is_floating_point:
         known = ~a.isnan()
-        return torch.equal(known, ~b.isnan()) and torch.equal(a[known], b[known]) and torch.equal(a[known].signbit(), b[known].signbit())
+        return (
+            torch.equal(known, ~b.isnan())
+            and torch.equal(a[known], b[known])
+            and torch.equal(a[known].signbit(), b[known].signbit())
+        )
     return torch.equal(a, b)
 
 

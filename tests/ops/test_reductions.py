@@ -5,7 +5,21 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import BOOL, FEW, INTEGERS, LAYOUTS, Case, Row, check, check_together, distinct, exact, mask, real, total
+from tests.ops.grid import (
+    BOOL,
+    FEW,
+    INTEGERS,
+    LAYOUTS,
+    Case,
+    Row,
+    check,
+    check_together,
+    distinct,
+    exact,
+    mask,
+    real,
+    total,
+)
 
 LOSSLESS = tuple(name for name in LAYOUTS if name != "expanded")  # the order of equal values is PyTorch's secret
 DIMS = {"last": (-1,), "first": (0,), "all": None, "ends": (0, -1)}
@@ -45,7 +59,9 @@ def shifted(x, dim=-1):
 
 def normal(x):
     """The mean's error counts as often as the deviation, or eps, is smaller than one."""
-    return 2**-20 + x.shape[-1] * 2**-23 * x.abs().mean(-1, True) * (x.var(-1, correction=0, keepdim=True) + 1e-5).rsqrt()
+    return (
+        2**-20 + x.shape[-1] * 2**-23 * x.abs().mean(-1, True) * (x.var(-1, correction=0, keepdim=True) + 1e-5).rsqrt()
+    )
 
 
 ROWS = [
@@ -53,7 +69,11 @@ ROWS = [
     *along("mean", torch.mean),
     *along("amax", torch.amax, exact),
     *along("amin", torch.amin, exact),
-    row("sum keepdim", lambda x: x.sum(-1, keepdim=True), total(lambda x: x.sum(-1, keepdim=True), lambda x: x.shape[-1])),
+    row(
+        "sum keepdim",
+        lambda x: x.sum(-1, keepdim=True),
+        total(lambda x: x.sum(-1, keepdim=True), lambda x: x.shape[-1]),
+    ),
     row("sum fp32", lambda x: x.sum(-1, dtype=torch.float32), total(lambda x: x.sum(-1), lambda x: x.shape[-1])),
     row("max", torch.max),
     row("min", torch.min),
@@ -67,7 +87,9 @@ ROWS = [
     row("argmin", torch.argmin),
     row("argmin.dim", lambda x: x.argmin(-1)),
     row("prod", lambda x: x.prod(-1), lambda x: 2**-18 * x.prod(-1).abs(), (real(0.95, 1.05),)),
-    row("prod all", lambda x: x.prod(), lambda x: 2**-10 * x.prod().abs(), (real(0.99, 1.01),), dtypes=(torch.float32,)),
+    row(
+        "prod all", lambda x: x.prod(), lambda x: 2**-10 * x.prod().abs(), (real(0.99, 1.01),), dtypes=(torch.float32,)
+    ),
     row("any", torch.any),
     row("any.dim", lambda x: (x > 3.9).any(-1)),
     row("all.dim", lambda x: (x > -3.9).all(0)),
@@ -96,14 +118,23 @@ ROWS = [
     row("var all", lambda x: x.var(correction=0), lambda x: 2**-16 * x.square().mean()),
     row("var 0", lambda x: x.var(0, unbiased=False, keepdim=True), lambda x: 2**-18 * x.square().mean(0, True)),
     row("std", lambda x: x.std(-1, correction=0), lambda x: 2**-9 * x.std(-1, correction=0) + 2**-18),
-    row("var_mean", lambda x: torch.var_mean(x, -1, correction=0), lambda x: (2**-18 * x.square().mean(-1), 2**-18 * x.abs().mean(-1))),
+    row(
+        "var_mean",
+        lambda x: torch.var_mean(x, -1, correction=0),
+        lambda x: (2**-18 * x.square().mean(-1), 2**-18 * x.abs().mean(-1)),
+    ),
     row("softmax", lambda x: x.softmax(-1), shifted),
     row("softmax 0", lambda x: x.softmax(0), lambda x: shifted(x, 0)),
     row("softmax fp32", lambda x: x.softmax(-1, dtype=torch.float32), lambda x: 2**-18 * x.softmax(-1)),
     row("log_softmax", lambda x: x.log_softmax(-1), lambda x: 2**-19 * (8 + x.abs())),
     row("logsumexp", lambda x: x.logsumexp(-1), lambda x: 2**-7 + 2**-8 * x.logsumexp(-1).abs(), apart=True),
     row("layer_norm", lambda x: F.layer_norm(x, x.shape[-1:]), normal, roundings=2),
-    row("layer_norm affine", lambda x: F.layer_norm(x, x.shape[-1:], x.reshape(-1, x.shape[-1])[0], x.reshape(-1, x.shape[-1])[0]), normal, roundings=2),
+    row(
+        "layer_norm affine",
+        lambda x: F.layer_norm(x, x.shape[-1:], x.reshape(-1, x.shape[-1])[0], x.reshape(-1, x.shape[-1])[0]),
+        normal,
+        roundings=2,
+    ),
     row("rms_norm", lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-5), normal, roundings=2),
     row("norm", lambda x: x.norm(dim=-1), lambda x: 2**-9 * x.norm(dim=-1)),
     row("norm 1", lambda x: x.norm(p=1, dim=-1), lambda x: 2**-9 * x.norm(p=1, dim=-1)),

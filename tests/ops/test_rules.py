@@ -20,7 +20,9 @@ def card(x: torch.Tensor, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 @pytest.mark.parametrize("left, right", itertools.product(DTYPES, DTYPES), ids=lambda d: str(d).removeprefix("torch."))
 def test_promotion(left, right):
     """Of tensors, of tensors without dimensions, and of numbers: PyTorch's dtype and its value."""
-    row = Row("promotion", lambda x, y: (x + y, x * y[0], torch.where(x > 0, x, y), x + 2, y * 0.5, torch.maximum(x, y)))
+    row = Row(
+        "promotion", lambda x, y: (x + y, x * y[0], torch.where(x > 0, x, y), x + 2, y * 0.5, torch.maximum(x, y))
+    )
     inputs = [card(X, left), card(Y, right)]
     compare(run(row.function, inputs, 32), row, inputs)
 
@@ -67,7 +69,12 @@ def test_in_place(name, compiled, dtype):
         return x
 
     given = X.to(dtype).to("spyre").cpu(), Y.to(dtype).to("spyre").cpu()
-    row = Row(name, lambda x, y: changed(x.clone(), y), bound=lambda *_: 2**-9 if dtype == torch.float16 else 2**-20, roundings=2)
+    row = Row(
+        name,
+        lambda x, y: changed(x.clone(), y),
+        bound=lambda *_: 2**-9 if dtype == torch.float16 else 2**-20,
+        roundings=2,
+    )
     inputs = [x.to("spyre") for x in given]
     (got,) = run(changed, inputs, 32, compiled)
     compare([got], row, [given[0].to("spyre"), inputs[1]])
@@ -97,7 +104,9 @@ def test_out(name, layout):
     }[layout]()
     got = OUT[name](x, y, out)
     assert got is out
-    row = Row(name, lambda x, y: OUT[name](x, y, torch.empty(0, dtype=x.dtype, device=x.device)), bound=lambda x, y: 2**-14)
+    row = Row(
+        name, lambda x, y: OUT[name](x, y, torch.empty(0, dtype=x.dtype, device=x.device)), bound=lambda x, y: 2**-14
+    )
     compare([out], row, [x, y])
 
 
@@ -175,7 +184,11 @@ def test_errors_are_pytorchs(name):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_an_index_outside(compiled):
-    for function, x in ((lambda x, i: x[i], card(X)), (lambda x, i: F.embedding(i, x), card(X)), (lambda x, i: x[i], card(X[:1]))):
+    for function, x in (
+        (lambda x, i: x[i], card(X)),
+        (lambda x, i: F.embedding(i, x), card(X)),
+        (lambda x, i: x[i], card(X[:1])),
+    ):
         with pytest.raises((IndexError, RuntimeError), match="out of|outside|range"):
             run(function, [x, torch.tensor([0, 6], device="spyre")], 32, compiled)
             torch.spyre.synchronize()

@@ -99,9 +99,7 @@ def min_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Valu
 
 
 @lowers(aten.topk.default)
-def topk(
-    b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Value, Value]:
+def topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
     if not x.size:
         return b.copy(x), b.full([], 0, torch.int64)
     return b.topk("topkvalue", x, k, dim, largest), b.topk("topkindex", x, k, dim, largest)
@@ -142,7 +140,15 @@ def _correction(unbiased: bool | None, correction: Number | None) -> Number:
 
 
 @lowers(aten.var.correction, aten.var.dim)
-def var(b: Builder, x: Value, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False) -> Value:
+def var(
+    b: Builder,
+    x: Value,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Value:
     return b.cast(moments(b, x, dim, _correction(unbiased, correction), keepdim)[0], b.meta.dtype)
 
 
