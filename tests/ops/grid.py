@@ -1,8 +1,8 @@
 """The grid that op tests run over: rows (an op each) by shapes, dtypes, layouts of the inputs and core counts.
 
-A test file is a table of rows and one test of ``case``. Left to itself the grid would have millions of points: `make test`
-takes a set of them in which every two values meet that are not of one kind (each op with each shape, each shape with each
-layout ...); `make test-all` one such set for every row, so that every three values meet of which one is the op.
+A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes some in
+which every two values meet: each op with each shape, each shape with each layout and so on, of six shapes and layouts.
+`make test-all` takes all shapes and layouts, and for each op its own set: every three values meet of which one is the op.
 """
 
 import random
@@ -133,7 +133,7 @@ def _reversed(x: Tensor) -> Tensor:
 
 
 def unit(dtype: torch.dtype) -> float:
-    """What rounding into a dtype may change, relative: a unit of SEN169, and of bf16 where the host keeps fewer bits."""
+    """What rounding may change, relative: a unit of SEN169, and half a one of bf16, of which the host has fewer bits."""
     return {torch.float16: 2**-9, torch.bfloat16: 2**-9 + 2**-8, torch.float32: 2**-21}[dtype]
 
 
@@ -160,8 +160,8 @@ def total(function: Callable[..., Any], terms: Callable[..., int]) -> Bound:
 class Row:
     """An op: a function of the tensors that ``inputs`` make.
 
-    ``bound`` is :func:`exact`, :func:`element` (one rounding), or a function of the reference's inputs that says how far
-    its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``apart`` marks what
+    ``bound`` is :func:`exact`, :func:`element` (one rounding), or a function of the reference's inputs that says how
+    far its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``apart`` marks what
     PyTorch takes apart in another way when it compiles: the bits are not those that the op gives eagerly.
     """
 
@@ -271,7 +271,7 @@ def run(function: Callable[..., Any], inputs: Sequence[Tensor], cores: int, comp
 
 
 def reference(row: Row, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
-    """What PyTorch gives on the host in fp64, by how much it may be missed, and tensors of the right shapes and dtypes."""
+    """What PyTorch gives on the host in fp64, how far one may be off, and tensors of the right shapes and dtypes."""
     given = [x.cpu() for x in inputs]
     wide = [x.double() if x.is_floating_point() else x for x in given]
     want = pytree.tree_leaves(row.function(*wide))

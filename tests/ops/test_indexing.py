@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import FLOATS, INTEGERS, Case, Row, check, check_together, exact, ids, mask, real, total
+from tests.ops.grid import FLOATS, Case, Row, check, check_together, exact, ids, mask, real, total
 
 # A shape is (rows of the table, columns, how many indices).
 SHAPES = ((3, 65, 7), (64, 64, 64), (1, 1, 1), (129, 3, 127), (65, 1000, 5), (1000, 63, 3), (127, 129, 65))

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import FLOATS, Case, Row, check, check_together, real, total
+from tests.ops.grid import Case, Row, check, check_together, real, total
 
 # A shape is (rows, inner, columns).
 SHAPES = ((3, 63, 65), (64, 64, 64), (1, 1, 1), (127, 129, 3), (1, 1000, 65), (65, 64, 1), (129, 3, 127))

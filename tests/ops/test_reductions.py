@@ -48,7 +48,10 @@ def scan(name, function, bound, **more):
     ]
 
 
-def row(name, function, bound=exact, inputs=(real(),), **more):
+X = (real(),)
+
+
+def row(name, function, bound=exact, inputs=X, **more):
     return Row(name, function, inputs, bound, **more)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import Row, compare, real, run, total
+from tests.ops.grid import Row, compare, run, total
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int64, torch.int32, torch.bool)
 X = torch.linspace(-3, 3, 6 * 65).reshape(6, 65)

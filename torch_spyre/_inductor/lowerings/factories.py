@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value
+from ..builder import Builder, Number, Value
 from .registry import lowers
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -15,7 +15,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 @lowers(aten.full.default, aten.full_like.default, aten.new_full.default)
 def full(b: Builder, first: Any, *args: Any, **kwargs: Any) -> Value:
-    value = kwargs.get("fill_value", args[-1] if args else None)
+    value: Any = kwargs.get("fill_value", args[-1] if args else None)
     if isinstance(value, Value):
         return b.copy(value, b.like_meta())
     return b.fill(value, b.like_meta())
