@@ -2,7 +2,7 @@
 
 A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes some in
 which every two values meet: each op with each shape, each shape with each layout and so on, of six shapes and layouts.
-`make test-all` takes all shapes and layouts, and for each op its own set: every three values meet of which one is the op.
+`make test-all` takes all shapes and layouts, and for each op its own set: every three values meet, one an op.
 """
 
 import random
@@ -133,7 +133,7 @@ def _reversed(x: Tensor) -> Tensor:
 
 
 def unit(dtype: torch.dtype) -> float:
-    """What rounding may change, relative: a unit of SEN169, and half a one of bf16, of which the host has fewer bits."""
+    """What rounding may change, relative: a unit of SEN169, and half a one of bf16, which has fewer bits."""
     return {torch.float16: 2**-9, torch.bfloat16: 2**-9 + 2**-8, torch.float32: 2**-21}[dtype]
 
 
@@ -161,8 +161,8 @@ class Row:
     """An op: a function of the tensors that ``inputs`` make.
 
     ``bound`` is :func:`exact`, :func:`element` (one rounding), or a function of the reference's inputs that says how
-    far its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``apart`` marks what
-    PyTorch takes apart in another way when it compiles: the bits are not those that the op gives eagerly.
+    far its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``apart``: when
+    it compiles, PyTorch takes the op apart in another way, and the bits are not those that the op gives eagerly.
     """
 
     name: str

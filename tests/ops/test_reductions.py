@@ -138,7 +138,7 @@ ROWS = [
         normal,
         roundings=2,
     ),
-    row("rms_norm", lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-5), normal, roundings=2),
+    row("rms_norm", lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-5), normal, roundings=2, apart=True),
     row("norm", lambda x: x.norm(dim=-1), lambda x: 2**-9 * x.norm(dim=-1)),
     row("norm 1", lambda x: x.norm(p=1, dim=-1), lambda x: 2**-9 * x.norm(p=1, dim=-1)),
 ]

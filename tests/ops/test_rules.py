@@ -215,3 +215,21 @@ def test_a_long_sum_has_one_order(cores):
     got = run(torch.sum, [x], cores)
     compare(got, row, [x])
     assert torch.equal(got[0].cpu(), run(torch.sum, [x], 2)[0].cpu())
+
+
+@pytest.mark.xfail(strict=True, reason="sums along sticks and across them have different orders")
+def test_a_sum_has_one_order_in_all_layouts():
+    x = torch.linspace(-3, 3, 64 * 63).reshape(64, 63).half().to("spyre").t()
+
+    def sums(x):
+        return (x.float() ** 2).sum(-1)
+
+    assert torch.equal(run(sums, [x], 32, True)[0].cpu(), run(sums, [x.contiguous()], 32, True)[0].cpu())
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a kernel's results have no gaps, and Inductor would close them with its own loops"
+)
+def test_compiled_results_with_gaps():
+    x = torch.stack([card(X), card(X)], -1)[..., 1]
+    run(lambda x: x.select_scatter(x[0], 0, 1), [x], 32, True)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import EMPTY, FEW, FLOATS, INTEGERS, SHAPES, Case, Row, check, check_together, exact, real
+from tests.ops.grid import EMPTY, FEW, FLOATS, INTEGERS, LAYOUTS, SHAPES, Case, Row, check, check_together, exact, real
 
 ALL = (*FLOATS, torch.int64, torch.bool)
 MATRICES = ((129, 3), (63, 64), (1, 1), (65, 129), (3, 1000), (127, 1), (64, 128))
@@ -20,6 +20,10 @@ def _used(x):
 
 def row(name, function, shapes=SHAPES, count=1, **more):
     return Row(name, function, (real(),) * count, exact, ALL, shapes, **more)
+
+
+# Compiled, PyTorch promises results with the gaps of a strided input.
+GAPLESS = tuple(name for name in LAYOUTS if name not in ("strided", "sliced"))
 
 
 def cast(given, wanted):
@@ -101,11 +105,11 @@ ROWS = [
     row("roll both", lambda x: x.roll((1, -3), (0, 1)), MATRICES),
     row("tril", torch.tril, MATRICES),
     row("triu", lambda x: x.triu(1), MATRICES),
-    row("slice_scatter", lambda x, y: x.slice_scatter(y[1:], 0, 1), count=2),
-    row("slice_scatter steps", lambda x, y: x.slice_scatter(y[..., ::2], -1, 0, None, 2), count=2),
-    row("select_scatter", lambda x, y: x.select_scatter(y[0], 0, 0), count=2),
-    row("select_scatter -1", lambda x, y: x.select_scatter(y[..., 0], -1, -1), count=2),
-    row("diagonal_scatter", lambda x, y: x.diagonal_scatter(y.diagonal()), MATRICES, 2),
+    row("slice_scatter", lambda x, y: x.slice_scatter(y[1:], 0, 1), count=2, layouts=GAPLESS),
+    row("slice_scatter steps", lambda x, y: x.slice_scatter(y[..., ::2], -1, 0, None, 2), count=2, layouts=GAPLESS),
+    row("select_scatter", lambda x, y: x.select_scatter(y[0], 0, 0), count=2, layouts=GAPLESS),
+    row("select_scatter -1", lambda x, y: x.select_scatter(y[..., 0], -1, -1), count=2, layouts=GAPLESS),
+    row("diagonal_scatter", lambda x, y: x.diagonal_scatter(y.diagonal()), MATRICES, 2, layouts=GAPLESS),
     row(
         "meshgrid", lambda x, y: tuple(g.clone() for g in torch.meshgrid(x, y, indexing="ij")), ((3,), (65,), (64,)), 2
     ),
