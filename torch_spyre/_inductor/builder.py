@@ -213,6 +213,8 @@ class Builder:
 
     def iota(self, size: Sequence[int], start: int, steps: Sequence[int], dtype: torch.dtype) -> Value:
         """``start + dot(point, steps)``."""
+        if prod(size) == 1:
+            return self.full(size, start, dtype)
         out = self.empty(size, dtype)
         self.add("iota", out.size, out.access(), [], parameters=(float(start), *map(float, steps)))
         return out

@@ -44,7 +44,7 @@ def lower_graph(gm: fx.GraphModule, name: str) -> Kernel:
         elif node.op == "call_function":
             values[node] = _lower(builder, node, values)
         elif node.op == "output":
-            results = [values.get(a) if isinstance(a, fx.Node) else a for a in node.args[0]]
+            results = [_as_promised(builder, values[a], a) if isinstance(a, fx.Node) else a for a in node.args[0]]
     outputs: dict[str, Buffer] = {}
     for result in results:
         value = _whole_buffer(builder, result)
@@ -68,6 +68,15 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
     if buffer.kind == "internal" and whole and buffer.dtype == value.dtype and 0 not in value.stride:
         return value
     return builder.copy(value)
+
+
+def _as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
+    """A result in the strides that tracing found, where those are of memory of its own: whoever comes next counts on them."""
+    stride = tuple(_integers(node.meta["val"].stride()))
+    if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
+        return value
+    out = builder.empty(value.size, value.dtype, stride)
+    return builder.copy(value, out) if out.stride == stride else value
 
 
 def _input(builder: Builder, node: fx.Node) -> Value:
@@ -348,7 +357,8 @@ class _Partition:
         wanted = [node for node in wanted if isinstance(segment.values[node], Value)]
         kernel = segment.builder.kernel
         for node in wanted:
-            segment.values[node] = value = segment.copies.get(node, segment.values[node])
+            value = segment.copies.get(node, segment.values[node])
+            segment.values[node] = value = _as_promised(segment.builder, value, node)
             buffer = kernel.buffers[value.buffer]
             if not value.numel:
                 self.real[node] = self._empty(node, before)

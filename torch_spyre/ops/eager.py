@@ -195,7 +195,10 @@ class _Call:
         given = dict(zip((each.name for each in self.op._schema.arguments), self.values, strict=True))
         wanted = op._schema.arguments
         args = [replaced(given[each.name]) for each in wanted if not each.kwarg_only]
-        results = op(*args, **{each.name: replaced(given[each.name]) for each in wanted if each.kwarg_only})
+        # Few overloads for tensors take numbers as well; of the other ops there is one for numbers.
+        numeric = any(str(each.type) == "Tensor" and isinstance(a, int | float) for each, a in zip(wanted, args, strict=False))
+        call: Any = op.overloadpacket if numeric and not torch._C._should_allow_numbers_as_tensors(op._opname) else op
+        results = call(*args, **{each.name: replaced(given[each.name]) for each in wanted if each.kwarg_only})
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def _position(self, tensor: torch.Tensor) -> int:

@@ -56,7 +56,7 @@ def _indexable(b: Builder, x: Value) -> Value:
     """What an index moves along has to be a dimension of the buffer itself."""
     buffer = b.buffer(x)
     known = dict(zip(buffer.stride, buffer.size, strict=True))
-    whole = all(n == 1 or known.get(s, 0) >= n for n, s in zip(x.size, x.stride, strict=True))
+    whole = all(n == 1 or (s and known.get(s, 0) >= n) for n, s in zip(x.size, x.stride, strict=True))
     return x if whole and not x.offset else b.copy(x)
 
 
@@ -66,12 +66,12 @@ def _put(b: Builder, out: Value, indices: Indices, values: Value | Number, name:
 
 
 @lowers(aten.index_put.default, aten._unsafe_index_put.default)
-def index_put(b: Builder, x: Value, indices: Indices, values: Value, accumulate: bool = False) -> Value:
+def index_put(b: Builder, x: Value, indices: Indices, values: Value | Number, accumulate: bool = False) -> Value:
     if not accumulate:
         out = b.copy(x, b.like_meta())
         _put(b, out, indices, values, "scatter")
         return out
-    return _accumulated(b, x, lambda table: _put(b, table, indices, b.cast(values, table.dtype), "scatter_add"))
+    return _accumulated(b, x, lambda table: _put(b, table, indices, values, "scatter_add"))
 
 
 @lowers(aten.index_put_.default)
@@ -92,6 +92,37 @@ def _accumulated(b: Builder, x: Value, combine: Any) -> Value:
     return b.cast(table, x.dtype)
 
 
+def _along(x: Value, dim: int, at: Value) -> list[Value | None]:
+    """The indices of ``x[:, ..., at]``, with ``at`` in dimension ``dim``."""
+    return [None] * (dim % len(x.size)) + [at if at.size else at.unsqueeze(0)]
+
+
+@lowers(aten.index_add.default)
+def index_add(b: Builder, x: Value, dim: int, at: Value, values: Value, *, alpha: Number = 1) -> Value:
+    _refuse_scalar(x, "index_add")
+    if alpha != 1:
+        wide = torch.int64 if is_integer(x.dtype) else torch.float32
+        values = b.pointwise("mul", values, alpha if is_integer(x.dtype) else float(alpha), dtype=wide)
+    return index_put(b, x, _along(x, dim, at), values, True)
+
+
+@lowers(aten.index_copy.default)
+def index_copy(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
+    _refuse_scalar(x, "index_copy")
+    return index_put(b, x, _along(x, dim, at), values)
+
+
+@lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def index_fill(b: Builder, x: Value, dim: int, at: Value, value: Value | Number) -> Value:
+    _refuse_scalar(x, "index_fill")
+    return index_put(b, x, _along(x, dim, at), value)
+
+
+def _refuse_scalar(x: Value, name: str) -> None:
+    if not x.size:
+        raise Unsupported(f"{name} into a 0-dim tensor")
+
+
 @lowers(aten.gather.default)
 def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = False) -> Value:
     if not x.size:
@@ -106,9 +137,7 @@ def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = Fal
 def index_select(b: Builder, x: Value, dim: int, at: Value) -> Value:
     if not x.size:
         return b.copy(x)
-    dim %= len(x.size)
-    at = at if at.size else at.unsqueeze(0)
-    return index(b, x, [None] * dim + [at])
+    return index(b, x, _along(x, dim, at))
 
 
 def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number, name: str) -> None:
@@ -123,8 +152,7 @@ def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number
 @lowers(aten.scatter.src, aten.scatter.value)
 def scatter(b: Builder, x: Value, dim: int, at: Value, values: Value | Number) -> Value:
     out = b.copy(x, b.like_meta())
-    if not x.size:
-        raise Unsupported("scatter into a 0-dim tensor")
+    _refuse_scalar(x, "scatter")
     if at.numel:
         _scattered(b, out, dim, at, values, "scatter")
     return out
@@ -132,8 +160,7 @@ def scatter(b: Builder, x: Value, dim: int, at: Value, values: Value | Number) -
 
 @lowers(aten.scatter_add.default)
 def scatter_add(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
-    if not x.size:
-        raise Unsupported("scatter into a 0-dim tensor")
+    _refuse_scalar(x, "scatter_add")
     return _accumulated(
         b, x, lambda table: _scattered(b, table, dim, at, b.cast(values, table.dtype), "scatter_add")
     )

@@ -118,6 +118,14 @@ def round_(b: Builder, x: Value, *, decimals: int = 0) -> Value:
     return x if is_integer(x.dtype) else result(b, "round", x)
 
 
+@lowers(aten.signbit.default)
+def signbit(b: Builder, x: Value) -> Value:
+    if is_integer(x.dtype) or x.dtype == torch.bool:
+        return result(b, "lt", x, 0)
+    sign = b.pointwise("copysign", 1.0, x, dtype=x.dtype)  # a comparison would not see the sign of -0 and of NaN
+    return result(b, "lt", sign, 0.0)
+
+
 @lowers(aten.pow)
 def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
     if isinstance(y, Value) and is_integer(b.meta.dtype):

@@ -79,7 +79,7 @@ def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
         return replace(x, size=tuple(size), stride=contiguous(size))
     try:
         return viewed(x, aten.view.default, size)
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError):  # the latter from fake tensors
         return viewed(b.copy(x), aten.view.default, size)
 
 

@@ -1,13 +1,14 @@
 """Restickify where the operands of an op do not lie in sticks the way the op needs.
 
 Before: layouts are settled. After: every op finds its operands as the table below asks; copies in between bring them
-there. Moves (copy, gather, scatter ...) take any layout; they are what restickify is made of.
+there. Moves take any layout; they are what restickify is made of.
 
 | op | sticks |
 |---|---|
 | pointwise | an operand lies along the output's stick loop, or does not move along its own sticks at all |
 | reduction | the output lies along the input's stick loop, or has one element per stick where that loop is folded |
 | matmul C[m,n] = A[m,k] B[k,n] | C along n, A along k, B along n or k |
+| gather, scatter | what an index moves along is a dimension of the table's layout |
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from math import prod
 import torch
 
 from ...ops.table import OPS
-from ..loop_ir import Access, Constant, LoopOp
+from ..errors import Unsupported
+from ..loop_ir import Access, Constant, Indirect, LoopOp
+from .lift_ops import pieces_of
 from .lift_views import NotAligned, Piece, lift
 from .plan import Plan
 
@@ -49,6 +52,8 @@ class _Inserter:
                 self.reduction(op)
             elif kind in ("scan", "argreduce", "topk"):
                 self.fold(op)
+            elif op.indirect:
+                self.indexed(op)
             else:
                 self.add(op)
         self.plan.kernel.ops = self.ops
@@ -105,6 +110,44 @@ class _Inserter:
         if not (along_n or along_k) or too_wide or not self.folds_whole(op, b):
             b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
+
+    def indexed(self, op: LoopOp) -> None:
+        """A table whose dimensions are not those of its layout, as of a slice of columns, is indexed in a copy."""
+        try:
+            pieces_of(self.plan, op)
+        except (Unsupported, NotAligned):
+            if OPS[op.name].kind == "gather":
+                table = op.ins[0]
+                assert isinstance(table, Access)
+                moved, jumps, copy, _ = self.dense_table(op, table)
+                self.add(copy)
+                self.add(replace(op, ins=(moved, *op.ins[1:]), indirect=jumps))
+            else:
+                moved, jumps, copy, back = self.dense_table(op, op.out)
+                self.add(copy)
+                self.add(replace(op, out=moved, indirect=jumps))
+                self.add(back)
+        else:
+            self.add(op)
+
+    def dense_table(self, op: LoopOp, table: Access) -> tuple[Access, tuple[Indirect, ...], LoopOp, LoopOp]:
+        """The table in a buffer with a dimension per loop and index, and the copies there and back."""
+        loops = [i for i, stride in enumerate(table.strides) if stride and op.sizes[i] > 1]
+        strides = (*(table.strides[i] for i in loops), *(jump.stride for jump in op.indirect))
+        sizes = (*(op.sizes[i] for i in loops), *(jump.extent if jump.stride else 1 for jump in op.indirect))
+        order = tuple(sorted(range(len(sizes)), key=lambda d: -strides[d]))
+        buffer = self.plan.temporary(self.dtype(table), sizes, order)
+        given, dense = Access(table.buffer, strides, table.offset), Access(buffer.name, buffer.stride)
+        moved = [0] * len(op.sizes)
+        for i, stride in zip(loops, buffer.stride, strict=False):
+            moved[i] = stride
+        jumps = zip(op.indirect, buffer.stride[len(loops) :], strict=True)
+        return (
+            Access(buffer.name, tuple(moved)),
+            tuple(replace(jump, stride=stride) for jump, stride in jumps),
+            LoopOp("restickify", sizes, dense, (given,), source=op.source),
+            LoopOp("restickify", sizes, given, (dense,), source=op.source),
+        )
 
     # --- what an operand looks like
 

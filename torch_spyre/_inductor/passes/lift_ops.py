@@ -13,11 +13,12 @@ from .plan import DeviceOp, Plan
 def lift_ops(plan: Plan) -> None:
     """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k]."""
     for op in plan.kernel.ops:
-        for piece in _pieces(plan, op):
+        for piece in pieces_of(plan, op):
             plan.device_ops.append(_matmul(plan, op, piece) if op.name == "matmul" else _device_op(plan, op, piece))
 
 
-def _pieces(plan: Plan, op: LoopOp) -> list[Piece]:
+def pieces_of(plan: Plan, op: LoopOp) -> list[Piece]:
+    """An op's parts in device coordinates. Raises Unsupported or NotAligned where its operands lie in other ways."""
     sides = plan.sides(op)
     out_place = plan.placement(op.out.buffer)
     counts = op.sizes

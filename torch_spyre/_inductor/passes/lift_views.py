@@ -61,7 +61,8 @@ class Side:
     """One operand to be lifted: levels to place it on, its host strides along the loops, its host offset.
 
     ``stick_loop`` is the loop that has to stay whole along the operand's sticks. ``jumps`` has (host stride, extent) per
-    index tensor: what an index adds has to stay on one level.
+    index tensor: what an index adds has to stay on one level. ``still`` is a device dimension of one, for indices that
+    have nowhere to go.
     """
 
     levels: tuple[Level, ...]
@@ -70,6 +71,7 @@ class Side:
     offset: int
     jumps: tuple[tuple[int, int], ...] = ()
     stick_loop: int = -1
+    still: int = -1
 
 
 @dataclass
@@ -187,7 +189,7 @@ class _Lifter:
     def _place(self, state: _State, level: Level) -> bool:
         side, unit = state.side, level.unit
         begin = state.rest[side] % unit
-        jumps = [(stride % unit) * (extent - 1) for stride, extent in self.sides[side].jumps]
+        jumps = [self._left(stride, state) % unit * (extent - 1) for stride, extent in self.sides[side].jumps]
         reaches = [(loop.count - 1) * (loop.rest[side] % unit) for loop in state.loops]
         if begin + sum(reaches) + sum(jumps) < unit:
             self._place_affine(state, level)
@@ -198,6 +200,12 @@ class _Lifter:
         others = sum(reaches) - reaches[widest] + sum(jumps)
         self._take_apart(state, widest, unit, unit - begin, others)
         return False
+
+    def _left(self, stride: int, state: _State) -> int:
+        """What the levels placed so far leave of a stride."""
+        for level in self.sides[state.side].levels[: state.level]:
+            stride %= level.unit
+        return stride
 
     def _place_affine(self, state: _State, level: Level) -> None:
         side, unit = state.side, level.unit
@@ -269,13 +277,20 @@ class _Lifter:
         constant = [state.constants[i].get(d, 0) for d in range(rank)]
         steps = [[loop.steps[i].get(d, 0) for d in range(rank)] for loop in loops]
         found = Coordinates(constant, steps)
-        for stride, _ in side.jumps:
+        for stride, extent in side.jumps:
+            if extent == 1:  # only checked
+                if side.still < 0:
+                    raise Unsupported("an index of a dimension of one that the layout does not have")
+                found.jumps.append((side.still, 1, False))
+                continue
             rest = stride
             for level in side.levels:
                 step, rest = divmod(rest, level.unit)
                 if step:
                     found.jumps.append((level.dim, step, bool(level.stick)))
                     break
+            else:
+                raise Unsupported("an index that moves between the elements that its layout holds")
         if pair is None:
             return found
         # Everything but the stick loop moves whole sticks: that belongs to the tile dimension.

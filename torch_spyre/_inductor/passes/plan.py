@@ -70,7 +70,8 @@ class Plan:
         elements, lane = self.elements(access.buffer), self.layouts[access.buffer].stride_map[-1]
         if stick_loop >= 0 or any(stride == lane and extent > elements for stride, extent in jumps):
             place = place.with_stick_pair(elements) or place
-        return Side(place.levels, place.rank, access.strides, self.offset(access), jumps, stick_loop)
+        still = next((dim for dim, n in enumerate(self.layouts[access.buffer].device_size) if n == 1), -1)
+        return Side(place.levels, place.rank, access.strides, self.offset(access), jumps, stick_loop, still)
 
     def sides(self, op: LoopOp) -> list[Side]:
         """The operands of an op for lifting, the output last; each along its own sticks."""

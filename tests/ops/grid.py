@@ -1,0 +1,364 @@
+"""The grid that op tests run over: rows (an op each) by shapes, dtypes, layouts of the inputs and core counts.
+
+A test file is a table of rows and one test of ``case``. Left to itself the grid would have millions of points: `make test`
+takes a set of them in which every two values meet that are not of one kind (each op with each shape, each shape with each
+layout ...); `make test-all` one such set for every row, so that every three values meet of which one is the op.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from torch_spyre import _C
+from torch_spyre._inductor import config
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+HALF = (torch.float16,)
+INTEGERS = (torch.int64, torch.int32)
+BOOL = (torch.bool,)
+CORES = (1, 2, 5, 32)
+
+Shape = tuple[int, ...]
+Maker = Callable[[Shape, torch.dtype, torch.Generator], Tensor]
+Bound = Callable[..., Any]  # of the reference's inputs: how far each result may be off, apart from its rounding
+
+SHAPES: tuple[Shape, ...] = (
+    (64,),
+    (129, 3),
+    (3, 1, 127),
+    (1000,),
+    (2, 3, 5, 65),
+    (63, 64),
+    (2, 1, 3, 2, 63),
+    (1, 1),
+    (3,),
+    (65, 129),
+    (2, 3, 1, 2, 3, 7),
+    (3, 1000),
+    (127, 1),
+)
+EMPTY: tuple[Shape, ...] = ((), (0, 3), (3, 0))
+
+
+# --- inputs
+
+
+def real(low: float = -4, high: float = 4, of: Callable[[Shape], Sequence[int]] = tuple) -> Maker:
+    """Numbers of the case's dtype in [low, high], of the case's shape or one made from it."""
+
+    def make(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        size = tuple(of(shape))
+        if dtype == torch.bool:
+            return torch.randint(0, 2, size, generator=generator).bool()
+        if not dtype.is_floating_point:
+            return torch.randint(int(low), int(high) + 1, size, generator=generator, dtype=dtype)
+        return (torch.rand(size, generator=generator) * (high - low) + low).to(dtype)
+
+    return make
+
+
+def ids(extent: int | Callable[[Shape], int], of: Callable[[Shape], Sequence[int]] = tuple, low: int = 0) -> Maker:
+    """int64 indices in [low, extent)."""
+
+    def make(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        high = extent(shape) if callable(extent) else extent
+        return torch.randint(low, high, tuple(of(shape)), generator=generator)
+
+    return make
+
+
+def mask(of: Callable[[Shape], Sequence[int]] = tuple) -> Maker:
+    def make(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        return torch.rand(tuple(of(shape)), generator=generator) < 0.5
+
+    return make
+
+
+def distinct(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Numbers that every dtype has, no two alike in a row or column."""
+    number = torch.arange(torch.Size(shape).numel()).reshape(shape) * 337 % 1009
+    return ((128 + number % 128) * 2.0 ** (number // 128 - 7)).to(dtype)
+
+
+def numbers(*values: float) -> Maker:
+    """The same few numbers again and again."""
+
+    def make(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        count = torch.Size(shape).numel()
+        return torch.tensor(values * (count // len(values) + 1), dtype=dtype)[:count].reshape(shape)
+
+    return make
+
+
+# --- layouts: the same values elsewhere; expanded ones are fewer
+
+
+def _sliced(x: Tensor) -> Tensor:
+    """Begins in the middle of a stick."""
+    padded = torch.nn.functional.pad(x, (3, 5)) if x.dim() else torch.stack([x, x])
+    return padded.to("spyre")[..., 3 : 3 + x.shape[-1]] if x.dim() else padded.to("spyre")[1]
+
+
+def _ordered(x: Tensor, order: Sequence[int]) -> Tensor:
+    return x.to("spyre", device_layout=torch.spyre.SpyreTensorLayout(list(x.shape), list(x.stride()), x.dtype, order))
+
+
+def _expanded(x: Tensor) -> Tensor:
+    return x[..., :1].to("spyre").expand(x.shape) if x.dim() else x.to("spyre")
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "plain": lambda x: x.to("spyre"),
+    "transposed": lambda x: x.t().contiguous().to("spyre").t() if x.dim() == 2 else _reversed(x),
+    "sliced": _sliced,
+    "strided": lambda x: torch.stack([x, x], -1).to("spyre")[..., 1],
+    "rows": lambda x: torch.cat([x[:1], x]).to("spyre")[1:] if x.dim() else x.to("spyre"),
+    "expanded": _expanded,
+    "first in sticks": lambda x: _ordered(x, [*range(1, x.dim()), 0]) if x.dim() else x.to("spyre"),
+    "sparse": lambda x: _ordered(x, [*range(x.dim()), -1]) if x.dim() else x.to("spyre"),
+}
+
+
+def _reversed(x: Tensor) -> Tensor:
+    order = list(reversed(range(x.dim())))
+    return x.permute(order).contiguous().to("spyre").permute(order)
+
+
+# --- tolerances: facts/hardware of the card's formats, in the words of the documentation
+
+
+def unit(dtype: torch.dtype) -> float:
+    """What rounding into a dtype may change, relative: a unit of SEN169, and of bf16 where the host keeps fewer bits."""
+    return {torch.float16: 2**-9, torch.bfloat16: 2**-9 + 2**-8, torch.float32: 2**-21}[dtype]
+
+
+def exact(*inputs: Any) -> None:
+    """No rounding at all."""
+
+
+def element(*inputs: Any) -> float:
+    """One rounding."""
+    return 0.0
+
+
+def total(function: Callable[..., Any], terms: Callable[..., int]) -> Bound:
+    """A sum of ``terms`` products in fp32: the same of the absolute values bounds what its order may change."""
+
+    def bound(*inputs: Any) -> Any:
+        absolute = [x.abs() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
+        return pytree.tree_map(lambda y: terms(*inputs) * 2**-24 * y, function(*absolute))
+
+    return bound
+
+
+@dataclass(frozen=True)
+class Row:
+    """An op: a function of the tensors that ``inputs`` make.
+
+    ``bound`` is :func:`exact`, :func:`element` (one rounding), or a function of the reference's inputs that says how far
+    its result may be off besides one rounding; ``roundings`` are more where parts of it round too. ``apart`` marks what
+    PyTorch takes apart in another way when it compiles: the bits are not those that the op gives eagerly.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[Maker, ...] = (real(),)
+    bound: Bound = element
+    dtypes: tuple[torch.dtype, ...] = FLOATS
+    shapes: tuple[Shape, ...] = SHAPES
+    layouts: tuple[str, ...] = tuple(LAYOUTS)
+    roundings: int = 1
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A point of the grid."""
+
+    row: Row
+    shape: Shape
+    dtype: torch.dtype
+    layout: str
+    cores: int
+
+    def __str__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        size = "x".join(map(str, self.shape)) or "scalar"
+        return f"{self.row.name}-{size}-{dtype}-{self.layout.replace(' ', '_')}-{self.cores}"
+
+    def tensors(self) -> list[Tensor]:
+        """The inputs, on the card."""
+        generator = torch.Generator().manual_seed(len(str(self)))
+        made = [make(self.shape, self.dtype, generator) for make in self.row.inputs]
+        return [LAYOUTS[self.layout](x) for x in made]
+
+
+@cache
+def pairwise(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Points of a grid of these extents such that every two coordinates take every pair of values."""
+    chosen, draw = [], random.Random(0)
+    missing = {(i, a, j, b) for i, j in combinations(range(len(counts)), 2) for a in range(counts[i]) for b in range(counts[j])}
+    order = sorted(missing, key=lambda pair: (-counts[pair[0]] * counts[pair[2]], pair))
+    for i, a, j, b in order:
+        if (i, a, j, b) not in missing:
+            continue
+        candidates = []
+        for _ in range(12):
+            point = [draw.randrange(count) for count in counts]
+            point[i], point[j] = a, b
+            found = {(k, point[k], m, point[m]) for k, m in combinations(range(len(counts)), 2)} & missing
+            candidates.append((len(found), tuple(point), found))
+        best = max(candidates, key=lambda candidate: candidate[0])
+        missing -= best[2]
+        chosen.append(best[1])
+    return tuple(chosen)
+
+
+def sample(rows: Sequence[Row]) -> list[Case]:
+    """Cases in which every two values meet, the row being one of them."""
+    kinds: dict[tuple, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.dtypes, row.shapes, row.layouts), []).append(row)
+    cases = []
+    for (dtypes, shapes, layouts), alike in kinds.items():
+        for r, s, d, p, c in pairwise((len(alike), len(shapes), len(dtypes), len(layouts), len(CORES))):
+            cases.append(Case(alike[r], shapes[s], dtypes[d], layouts[p], CORES[c]))
+    return cases
+
+
+def whole(rows: Sequence[Row]) -> list[Case]:
+    """Cases in which every two values meet for every row."""
+    return [case for row in rows for case in sample([row])]
+
+
+def parameters(rows: Sequence[Row]) -> list[Any]:
+    """pytest's parameters: the sample, and the rest marked slow."""
+    few = {str(case): case for case in sample(rows)}
+    rest = {str(case): case for case in whole(rows) if str(case) not in few}
+    slow = [pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items()]
+    return [*(pytest.param(case, id=name) for name, case in few.items()), *slow]
+
+
+def groups(rows: Sequence[Row], size: int = 8) -> list[Any]:
+    """Rows in groups that are compiled together, with a case of each; the first round is the sample's."""
+    found = []
+    for turn in range(6):
+        for at in range(0, len(rows), size):
+            cases = []
+            for i, row in enumerate(rows[at : at + size], turn):
+                shapes = [shape for shape in row.shapes if shape and 0 not in shape]
+                shape, layout = shapes[(i + at // size) % len(shapes)], row.layouts[i % len(row.layouts)]
+                cases.append(Case(row, shape, row.dtypes[turn % len(row.dtypes)], layout, CORES[-1 - turn % 4]))
+            marks = [pytest.mark.slow] if turn else []
+            found.append(pytest.param(cases, id=f"{cases[0].row.name}..{cases[-1].row.name}-{turn}", marks=marks))
+    return found
+
+
+# --- checks
+
+
+def run(function: Callable[..., Any], inputs: Sequence[Tensor], cores: int, compiled: bool = False) -> list[Tensor]:
+    """The results of a function on the card, with work divided over at most ``cores`` cores."""
+    _C.forget_kernels()
+    with config.patch(sencores=cores):
+        if compiled:
+            torch._dynamo.reset()
+            function = torch.compile(function, fullgraph=True)
+        return [x for x in pytree.tree_leaves(function(*inputs)) if x is not None]
+
+
+def reference(row: Row, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
+    """What PyTorch gives on the host in fp64, by how much it may be missed, and tensors of the right shapes and dtypes."""
+    given = [x.cpu() for x in inputs]
+    wide = [x.double() if x.is_floating_point() else x for x in given]
+    want = pytree.tree_leaves(row.function(*wide))
+    like = pytree.tree_leaves(row.function(*(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in inputs)))
+    extra = row.bound(*wide)
+    extras = [extra] * len(want) if not isinstance(extra, tuple | list) else list(extra)
+    bounds: list[Tensor | None] = []
+    for y, shape, more in zip(want, like, extras, strict=True):
+        if more is None or not shape.dtype.is_floating_point:
+            bounds.append(None)
+        else:
+            rounding = row.roundings * unit(shape.dtype) * y.double().abs()
+            bounds.append((rounding + more).nan_to_num(0, 0, 0) + smallest(shape.dtype))
+    return want, bounds, like
+
+
+def smallest(dtype: torch.dtype) -> float:
+    """Numbers below have lost bits: fp16 keeps less than the card there, SEN169 nothing."""
+    return {torch.float16: 2**-24, torch.bfloat16: 2**-31, torch.float32: 2**-126}[dtype]
+
+
+def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
+    want, bounds, like = reference(row, inputs)
+    assert len(got) == len(want)
+    for g, w, bound, shape in zip(got, want, bounds, like, strict=True):
+        assert g.device.type == "spyre" and g.dtype == shape.dtype and g.shape == shape.shape
+        strides = [(a, b) for n, a, b in zip(g.shape, g.stride(), shape.stride(), strict=True) if n > 1 and g.numel()]
+        assert all(a == b for a, b in strides), f"strides {g.stride()}, not {shape.stride()}"
+        found = g.cpu()
+        if bound is None:
+            assert same(found, w.to(shape.dtype)), _difference(found, w, torch.zeros(()))
+        else:
+            low, high = (w - bound).to(found.dtype), (w + bound).to(found.dtype)
+            inside = (found >= low) & (found <= high) | (found.isnan() & w.isnan()) | (found == w)
+            assert inside.all(), _difference(found, w, bound)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Equal bit for bit, apart from which NaN."""
+    if a.dtype.is_floating_point:
+        known = ~a.isnan()
+        return torch.equal(known, ~b.isnan()) and torch.equal(a[known], b[known]) and torch.equal(a[known].signbit(), b[known].signbit())
+    return torch.equal(a, b)
+
+
+def _difference(got: Tensor, want: Tensor, bound: Tensor) -> str:
+    off = ((got.double() - want.double()).abs() - bound).nan_to_num(9e9)
+    at = int(off.argmax()) if off.numel() else 0
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), off.shape)) if off.dim() else ()
+    limit = bound.expand_as(off)[place].item() if bound.dim() or place == () else bound.item()
+    wrong = int((off > 0).sum())
+    return f"{wrong} of {off.numel()} differ; at {place}: {got[place].item()}, not {want[place].item()} ± {limit}"
+
+
+def check(case: Case) -> None:
+    """The op gives what PyTorch gives, and the same bits with another number of cores."""
+    inputs = case.tensors()
+    got = run(case.row.function, inputs, case.cores)
+    compare(got, case.row, inputs)
+    again = run(case.row.function, inputs, 32 if case.cores < 32 else 1)
+    assert all(same(a.cpu(), b.cpu()) for a, b in zip(got, again, strict=True)), "core counts differ in bits"
+
+
+def check_together(cases: Sequence[Case]) -> None:
+    """The ops in one compiled function give what each gives alone."""
+    groups = [case.tensors() for case in cases]
+    counts = [len(group) for group in groups]
+
+    def together(*tensors: Tensor) -> list[Any]:
+        results, at = [], 0
+        for case, count in zip(cases, counts, strict=True):
+            results.append(case.row.function(*tensors[at : at + count]))
+            at += count
+        return results
+
+    got = run(together, [x for group in groups for x in group], cases[0].cores, compiled=True)
+    for case, group in zip(cases, groups, strict=True):
+        alone = run(case.row.function, group, case.cores)
+        here, got = got[: len(alone)], got[len(alone) :]
+        try:
+            compare(here, case.row, group)
+        except AssertionError as error:
+            raise AssertionError(f"{case}: {error}") from None
+        equal = all(same(a.cpu(), b.cpu()) for a, b in zip(here, alone, strict=True))
+        assert equal or case.row.apart, f"{case}: not what it gives eagerly"
