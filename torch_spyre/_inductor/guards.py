@@ -40,6 +40,18 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
     return tuple(layouts)
 
 
+def allow_fixed_sizes() -> None:
+    """Kernels are made for the sizes of a call: ``mark_dynamic`` asks for less than that, but must not be an error.
+
+    Without its constraint, a size that is fixed is guarded, and another one compiles anew.
+    """
+    context = TracingContext.try_get()
+    shapes = context.fake_mode.shape_env if context is not None and context.fake_mode is not None else None
+    for fake in (shapes.tracked_fakes or ()) if shapes is not None else ():
+        constraints = getattr(fake.symbolic_context, "constraint_sizes", None) or []
+        constraints[:] = [None] * len(constraints)
+
+
 def _entering(node: Node) -> torch.Tensor | None:
     """The tensor that a placeholder stands for while Dynamo compiles, if it lies on the card."""
     argument = node.meta.get("grapharg")

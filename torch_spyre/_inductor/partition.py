@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses import FakeTensor
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from ..constants import DEVICE_NAME
 from .builder import Builder, Value
@@ -100,8 +101,14 @@ def _check_dtype(fake: torch.Tensor) -> None:
 
 
 def _integers(sizes: Any) -> list[int]:
-    """Sizes as numbers; a symbolic one is fixed to what this call has, and guarded."""
-    return [int(n) for n in sizes]
+    return [_integer(n) for n in sizes]
+
+
+def _integer(n: int | torch.SymInt) -> int:
+    """A size as a number; a symbolic one is fixed to what this call has, and guarded."""
+    if isinstance(n, torch.SymInt) and has_free_unbacked_symbols(n):
+        raise Unsupported("a size that depends on values")
+    return int(n)
 
 
 def _inputs_first(kernel: Kernel) -> None:
@@ -153,8 +160,14 @@ def _numbers(meta: Any) -> Any:
 
 
 def _plain(args: Any) -> Any:
-    """Arguments without symbols: sizes become the numbers of this call."""
-    return fx.node.map_aggregate(args, lambda a: int(a) if isinstance(a, torch.SymInt) else a)
+    """Arguments without symbols: sizes become the numbers of this call; nothing guards on symbols of other kinds."""
+
+    def plain(arg: Any) -> Any:
+        if isinstance(arg, torch.SymFloat | torch.SymBool):
+            raise Unsupported("a number that changes between calls")
+        return _integer(arg) if isinstance(arg, torch.SymInt) else arg
+
+    return fx.node.map_aggregate(args, plain)
 
 
 def _flat(args: Any) -> list[Value]:
