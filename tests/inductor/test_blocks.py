@@ -425,7 +425,12 @@ def test_encoder_layer(first, dtype, compiled):
 
 @ways
 def test_decoder_layer_of_torch(compiled):
-    check(nn.TransformerDecoderLayer(64, 4, 96, batch_first=True), torch.randn(2, 7, 64), torch.randn(2, 5, 64), compiled=compiled)
+    check(
+        nn.TransformerDecoderLayer(64, 4, 96, batch_first=True),
+        torch.randn(2, 7, 64),
+        torch.randn(2, 5, 64),
+        compiled=compiled,
+    )
 
 
 @ways
@@ -457,7 +462,9 @@ def test_patches(dtype, compiled):
 @ways
 @dtypes
 def test_audio_stem(dtype, compiled):
-    stem = nn.Sequential(nn.Conv1d(20, 32, 3, padding=1), nn.GELU(), nn.Conv1d(32, 32, 3, stride=2, padding=1), nn.GELU())
+    stem = nn.Sequential(
+        nn.Conv1d(20, 32, 3, padding=1), nn.GELU(), nn.Conv1d(32, 32, 3, stride=2, padding=1), nn.GELU()
+    )
     check(stem, torch.randn(2, 20, 50), dtype=dtype, compiled=compiled)
 
 

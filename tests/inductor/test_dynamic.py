@@ -69,7 +69,9 @@ def test_sizes_that_change(function, options):
         check(compiled, function, torch.randn(rows, columns))
 
 
-@pytest.mark.parametrize("mark", [torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "mark", [torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic], ids=lambda f: f.__name__
+)
 def test_marked_dimensions(mark):
     compiled = torch.compile(sizes_inside, fullgraph=True)
     for rows in (4, 9):

@@ -122,7 +122,9 @@ def _convolution_backward(
     if transposed:
         return NotImplemented
     spatial = range(2, x.dim())
-    stride, padding, dilation = (list(v) * len(spatial) if len(v) == 1 else list(v) for v in (stride, padding, dilation))
+    stride, padding, dilation = (
+        list(v) * len(spatial) if len(v) == 1 else list(v) for v in (stride, padding, dilation)
+    )
     return (
         _gradient_of_input(gradient, x, weight, stride, padding, dilation, groups) if output_mask[0] else None,
         _gradient_of_weight(gradient, x, weight, stride, padding, dilation, groups) if output_mask[1] else None,

@@ -27,6 +27,9 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
     layouts = []
     storages: dict[int, tuple[int, int]] = {}  # storage -> the first tensor on it, and where that begins
     for node in graph.graph.find_nodes(op="placeholder"):
+        argument = node.meta.get("grapharg")
+        if argument is not None and getattr(argument, "pass_arg_as_tensor", False):
+            layouts.append(str(argument.example))  # a float of the program, which the graph may have as a constant
         tensor = _entering(node)
         if tensor is None:
             continue

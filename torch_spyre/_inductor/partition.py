@@ -57,7 +57,11 @@ def lower_graph(gm: fx.GraphModule, name: str) -> Kernel:
     kernel = builder.kernel
     kernel.name = name
     inputs = {name: buffer for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
-    kernel.buffers = {**inputs, **outputs, **{n: b for n, b in kernel.buffers.items() if n not in {**inputs, **outputs}}}
+    kernel.buffers = {
+        **inputs,
+        **outputs,
+        **{n: b for n, b in kernel.buffers.items() if n not in {**inputs, **outputs}},
+    }
     dead_code(kernel)
     return kernel
 
@@ -136,7 +140,9 @@ def _lower(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         for name in set(builder.kernel.buffers) - buffers:
             del builder.kernel.buffers[name]
         shapes = ", ".join(f"{_short(v)}" for v in _flat(args))
-        raise Unsupported(f"{node.target} of {shapes}: {refusal}" + (f" ({builder.source})" if builder.source else "")) from None
+        raise Unsupported(
+            f"{node.target} of {shapes}: {refusal}" + (f" ({builder.source})" if builder.source else "")
+        ) from None
 
 
 class _Numbers:
@@ -251,7 +257,9 @@ class _Partition:
 
     def _note_memory(self, node: fx.Node) -> None:
         source = node.args[0] if node.args else None
-        if isinstance(source, fx.Node) and (_is_view(node) or (node.target is operator.getitem and source in self.memory)):
+        if isinstance(source, fx.Node) and (
+            _is_view(node) or (node.target is operator.getitem and source in self.memory)
+        ):
             self.memory[node] = self.memory.get(source, source)
 
     def take(self, node: fx.Node) -> bool:
@@ -352,7 +360,12 @@ class _Partition:
             return node
         base, view = self.views[node]
         fake = base.meta["val"]
-        if tuple(fake.shape) == view.size and tuple(fake.stride()) == view.stride and not view.offset and fake.dtype == view.dtype:
+        if (
+            tuple(fake.shape) == view.size
+            and tuple(fake.stride()) == view.stride
+            and not view.offset
+            and fake.dtype == view.dtype
+        ):
             return base
         offset = view.offset + int(fake.storage_offset())
         strided = self.graph.call_function(aten.as_strided.default, (base, view.size, view.stride, offset))
@@ -405,7 +418,9 @@ class _Partition:
         example = next(t for n in segment.nodes for t in _tensors(n.meta.get("val")))
         assert isinstance(example, FakeTensor)
         with example.fake_mode:
-            fakes = [torch.empty_strided(b.size, b.stride, dtype=b.dtype, device=example.device) for b in kernel.outputs()]
+            fakes = [
+                torch.empty_strided(b.size, b.stride, dtype=b.dtype, device=example.device) for b in kernel.outputs()
+            ]
         with self.graph.inserting_before(before):
             inputs = [self.materialized(segment.bases[buffer.name]) for buffer in kernel.inputs()]
             nodes = call_kernel(self.graph, kernel, inputs, fakes)
@@ -417,4 +432,3 @@ def _moves_devices(node: fx.Node) -> bool:
     devices = {t.device for n in node.all_input_nodes for t in _tensors(n.meta.get("val"))}
     devices |= {t.device for t in _tensors(node.meta.get("val"))}
     return len(devices) > 1 and node.target in (aten._to_copy.default, torch.ops.prims.device_put.default)
-
