@@ -169,8 +169,8 @@ def addcmul_and_friends(x, y):
 
 WRITERS = [
     add_in_place, add_and_return, read_before_and_after, write_a_slice, write_inside_a_stick, write_every_other,
-    write_a_column, write_transposed, write_from_itself, shift_along_sticks, write_twice, write_both, rotate, fill, masked,
-    put_rows, copy_rows, scatter_rows, convert_into, through_a_view, out_argument, addcmul_and_friends,
+    write_a_column, write_transposed, write_from_itself, shift_along_sticks, write_twice, write_both, rotate, fill,
+    masked, put_rows, copy_rows, scatter_rows, convert_into, through_a_view, out_argument, addcmul_and_friends,
 ]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
 
 
 def _as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
-    """A result in the strides that tracing found, where those are of memory of its own: whoever comes next counts on them."""
+    """A result in the strides that tracing found, where memory of its own can have them: what follows counts on it."""
     stride = tuple(_integers(node.meta["val"].stride()))
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
@@ -124,7 +124,7 @@ def _lower(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     """Adds one node's ops. Raises Unsupported, naming the op and its shapes, if the card cannot do it."""
     if node.target is operator.getitem:
         return values[node.args[0]][node.args[1]]  # type: ignore[index]
-    lowering = LOWERINGS.get(node.target)  # type: ignore[arg-type]
+    lowering = LOWERINGS.get(node.target)  # type: ignore[call-overload]
     if lowering is None:
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
