@@ -34,7 +34,7 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
         if tensor is None:
             continue
         layouts.append(str(_C.get_spyre_tensor_layout(tensor)))
-        here = (len(layouts), tensor.storage_offset())
+        here = (len(layouts), int(tensor.storage_offset()))
         first = storages.setdefault(tensor.untyped_storage()._cdata, here)
         if first is not here:
             layouts.append(f"on the storage of {first[0]}, {here[1] - first[1]} further")
