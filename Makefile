@@ -1,5 +1,5 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
-# make demo     examples/tour.py
+# make demo     a tour of the device, and a transformer block compiled for it
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
 # make test-all the same with the slow tests
 # make bench    every program of benchmarks/, one after the other
@@ -24,6 +24,7 @@ setup: $(BUILD)/.installed
 
 demo: setup
 	$(BIN)/python examples/tour.py
+	$(BIN)/python examples/compile_block.py
 
 test: setup
 	$(BUILD)/card_tests

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.logging import artifacts_in, log_pass, save_artifact, save_artifacts
+from torch_spyre._inductor.logging import artifacts_in, log_pass, save_artifacts
 
 SAY = """
     from torch_spyre._inductor.logging import log_pass
@@ -43,8 +43,7 @@ def test_a_wrong_level_is_named(python):
 
 def test_artifacts_of_a_kernel(tmp_path):
     with artifacts_in(tmp_path):
-        save_artifacts("add", "loops", ["spec 0", "spec 1"], ["{}", "[]"])
-        save_artifact("add", "bundle.mlir", "module")
+        save_artifacts("add", "loops", ["spec 0", "spec 1"], ["{}", "[]"], "module")
     files = {file.name: file.read_text() for file in (tmp_path / "add").iterdir()}
     assert files == {
         "loop_ir.txt": "loops",
@@ -57,7 +56,7 @@ def test_artifacts_of_a_kernel(tmp_path):
 
 def test_nothing_is_saved_unless_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save_artifact("add", "bundle.mlir", "module")
+    save_artifacts("add", "loops", [], [], "module")
     assert not list(tmp_path.iterdir())
 
 

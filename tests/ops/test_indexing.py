@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import FLOATS, INTEGERS, Case, Row, check, check_together, exact, ids, mask, real, total
+from tests.ops.grid import FLOATS, Case, Row, check, check_together, exact, ids, mask, real, total
 
 # A shape is (rows of the table, columns, how many indices).
 SHAPES = ((3, 65, 7), (64, 64, 64), (1, 1, 1), (129, 3, 127), (65, 1000, 5), (1000, 63, 3), (127, 129, 65))
@@ -60,7 +60,13 @@ ROWS = [
     row("index int32", lambda x, i: x[i.int()]),
     row("index both", lambda x, i, j: x[i, j], whole, ids(rows, count), ids(columns, count)),
     row("index outer", lambda x, i, j: x[i[:, None], j], whole, ids(rows, lambda s: (5,)), ids(columns, count)),
-    row("index apart", lambda x, i, j: x.unflatten(0, (1, -1))[:, i, None, j], whole, ids(rows, count), ids(columns, count)),
+    row(
+        "index apart",
+        lambda x, i, j: x.unflatten(0, (1, -1))[:, i, None, j],
+        whole,
+        ids(rows, count),
+        ids(columns, count),
+    ),
     row("index matrix", lambda x, i: x[i], whole, ids(rows, lambda s: (2, 3))),
     row("index of 3", lambda x, i: x[:, i], real(of=lambda s: (2, *table(s))), ids(rows, count)),
     row("index of transposed", lambda x, i: x.t()[i], whole, ids(columns, count)),
@@ -77,20 +83,43 @@ ROWS = [
     row("index_put", lambda x, v, i: x.index_put((i,), v), whole, same, order),
     row("index_put number", lambda x, i: x.index_put((i,), torch.tensor(2, dtype=x.dtype, device=x.device))),
     row("index_put row", lambda x, v, i: x.index_put((i,), v), whole, real(of=lambda s: s[1:2]), ids(rows, count)),
-    row("index_put 1", lambda x, v, i: _set(x, (slice(None), i), v), whole, real(of=lambda s: (s[0], 1)), ids(columns, count)),
+    row(
+        "index_put 1",
+        lambda x, v, i: _set(x, (slice(None), i), v),
+        whole,
+        real(of=lambda s: (s[0], 1)),
+        ids(columns, count),
+    ),
     row("setitem", lambda x, i: _set(x, i), whole, ids(rows, count)),
     row("index_copy", lambda x, v, i: x.index_copy(0, i, v), whole, same, order),
     row("index_fill", lambda x, i: x.index_fill(0, i, 3)),
     row("scatter", lambda x, v, i: x.scatter(0, i[:, None].expand(v.shape), v), whole, same, order),
     row("scatter number", lambda x, i: x.scatter(0, i, 1.0 if x.is_floating_point() else 1), whole, ids(rows, values)),
     row("scatter fewer", lambda x, v, i: x.scatter(1, i, v), whole, same, ids(columns, lambda s: (s[0], 1))),
-    adding("index_put accumulated", lambda x, v, i: x.index_put((i,), v, accumulate=True), whole, some, ids(rows, count)),
-    adding("index_put all accumulated", lambda x, v, i, j: x.index_put((i, j), v, accumulate=True), whole, real(of=count), ids(rows, count), ids(columns, count)),
+    adding(
+        "index_put accumulated", lambda x, v, i: x.index_put((i,), v, accumulate=True), whole, some, ids(rows, count)
+    ),
+    adding(
+        "index_put all accumulated",
+        lambda x, v, i, j: x.index_put((i, j), v, accumulate=True),
+        whole,
+        real(of=count),
+        ids(rows, count),
+        ids(columns, count),
+    ),
     adding("index_add", lambda x, v, i: x.index_add(0, i, v), whole, some, ids(rows, count)),
     adding("index_add alpha", lambda x, v, i: x.index_add(0, i, v, alpha=2), whole, some, ids(rows, count)),
-    adding("index_add 1", lambda x, v, i: x.index_add(1, i, v), whole, real(of=lambda s: (s[0], s[2])), ids(columns, count)),
+    adding(
+        "index_add 1", lambda x, v, i: x.index_add(1, i, v), whole, real(of=lambda s: (s[0], s[2])), ids(columns, count)
+    ),
     adding("scatter_add", lambda x, v, i: x.scatter_add(0, i, v), whole, some, ids(rows, values)),
-    adding("scatter_add 1", lambda x, v, i: x.scatter_add(1, i, v), whole, real(of=lambda s: (s[0], s[2])), ids(columns, lambda s: (s[0], s[2]))),
+    adding(
+        "scatter_add 1",
+        lambda x, v, i: x.scatter_add(1, i, v),
+        whole,
+        real(of=lambda s: (s[0], s[2])),
+        ids(columns, lambda s: (s[0], s[2])),
+    ),
     adding("scatter_reduce sum", lambda x, v, i: x.scatter_reduce(0, i, v, "sum"), whole, some, ids(rows, values)),
     row("scatter_reduce amax", lambda x, v, i: x.scatter_reduce(0, i, v, "amax"), whole, some, ids(rows, values)),
     row("scatter_reduce amin", lambda x, v, i: x.scatter_reduce(0, i, v, "amin"), whole, some, ids(rows, values)),

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import FLOATS, Case, Row, check, check_together, real, total
+from tests.ops.grid import Case, Row, check, check_together, real, total
 
 # A shape is (rows, inner, columns).
 SHAPES = ((3, 63, 65), (64, 64, 64), (1, 1, 1), (127, 129, 3), (1, 1000, 65), (65, 64, 1), (129, 3, 127))
@@ -17,7 +17,13 @@ def product(name, function, left, right, *more, shapes=SHAPES, **options):
 def added(name, function, left, right, more, shapes=SHAPES):
     """A product rounded, then a sum rounded."""
     row = product(name, function, left, right, more, shapes=shapes)
-    return Row(name, function, row.inputs, lambda *t: row.bound(*t) + 2**-9 * (t[0].abs().sum() * 0 + function(*(x.abs() for x in t))), shapes=shapes)
+    return Row(
+        name,
+        function,
+        row.inputs,
+        lambda *t: row.bound(*t) + 2**-9 * (t[0].abs().sum() * 0 + function(*(x.abs() for x in t))),
+        shapes=shapes,
+    )
 
 
 def batch(*dims):
@@ -39,7 +45,14 @@ def attention(name, function, heads, keys, **more):
         return (2**-6 * (1 + scores.amax())) * v.abs().amax()
 
     sizes = (lambda s: (2, heads, s[0], s[1])), (lambda s: (2, keys, s[2], s[1])), (lambda s: (2, keys, s[2], s[1]))
-    return Row(name, function, tuple(real(-1, 1, size) for size in sizes), bound, shapes=((3, 16, 5), (64, 64, 64), (65, 32, 65), (1, 64, 129)), **more)
+    return Row(
+        name,
+        function,
+        tuple(real(-1, 1, size) for size in sizes),
+        bound,
+        shapes=((3, 16, 5), (64, 64, 64), (65, 32, 65), (1, 64, 129)),
+        **more,
+    )
 
 
 def convolution(name, function, x, weight, *bias):
@@ -71,7 +84,12 @@ ROWS = [
     product("linear 3", F.linear, batch(2)[0], lambda s: (s[2], s[1])),
     product("linear 1", F.linear, lambda s: s[1:2], lambda s: (s[2], s[1])),
     product("einsum", lambda x, y: torch.einsum("bij,bjk->bik", x, y), *batch(3)),
-    product("einsum heads", lambda x, y: torch.einsum("ihk,jhk->hij", x, y), lambda s: (s[0], 2, s[1]), lambda s: (s[2], 2, s[1])),
+    product(
+        "einsum heads",
+        lambda x, y: torch.einsum("ihk,jhk->hij", x, y),
+        lambda s: (s[0], 2, s[1]),
+        lambda s: (s[2], 2, s[1]),
+    ),
     added("linear bias", F.linear, left, lambda s: (s[2], s[1]), lambda s: s[2:]),
     added("linear bias 3", F.linear, batch(2)[0], lambda s: (s[2], s[1]), lambda s: s[2:]),
     added("addmm", lambda x, y, b: torch.addmm(b, x, y), left, right, lambda s: s[2:]),
@@ -92,7 +110,12 @@ ROWS = [
     convolution("conv2d", F.conv2d, (2, 3, 9, 17), (5, 3, 3, 3)),
     convolution("conv2d bias", lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 3, 9, 17), (5, 3, 3, 3), (5,)),
     convolution("conv2d patches", lambda x, w: F.conv2d(x, w, stride=4), (1, 3, 16, 16), (65, 3, 4, 4)),
-    convolution("conv2d groups", lambda x, w: F.conv2d(x, w, groups=2, padding=(1, 0), stride=(2, 1)), (2, 4, 9, 9), (6, 2, 3, 2)),
+    convolution(
+        "conv2d groups",
+        lambda x, w: F.conv2d(x, w, groups=2, padding=(1, 0), stride=(2, 1)),
+        (2, 4, 9, 9),
+        (6, 2, 3, 2),
+    ),
 ]
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import BOOL, EMPTY, FLOATS, INTEGERS, SHAPES, Case, Row, check, check_together, exact, real
+from tests.ops.grid import EMPTY, FEW, FLOATS, INTEGERS, SHAPES, Case, Row, check, check_together, exact, real
 
 ALL = (*FLOATS, torch.int64, torch.bool)
 MATRICES = ((129, 3), (63, 64), (1, 1), (65, 129), (3, 1000), (127, 1), (64, 128))
@@ -27,7 +27,7 @@ def cast(given, wanted):
     low, high = (0, 100) if torch.uint8 in (given, wanted) else (-100, 100)
     function = (lambda x: x.to(wanted)) if given != wanted else (lambda x: x.to(wanted, copy=True))
     bound = (lambda x: 0) if wanted.is_floating_point else exact
-    return Row(name, function, (real(low, high),), bound, (given,), ((65,), (3, 129), (2, 3, 64)))
+    return Row(name, function, (real(low, high),), bound, (given,), ((65,), (3, 129), (2, 3, 64)), FEW[:3])
 
 
 def made(name, function, shapes=((65,), (3, 129), (2, 3, 1, 64), (1,))):
@@ -70,7 +70,11 @@ ROWS = [
     view("movedim", lambda x: x.movedim(0, -1)),
     view("swapaxes", lambda x: x.swapaxes(0, -1)),
     view("unfold", lambda x: x.unfold(-1, 3, 2), ((64,), (129, 3), (3, 1000), (2, 3, 5, 65))),
-    view("as_strided", lambda x: x.clone().as_strided((x.shape[0], 2), (x.shape[1], 1), 1), ((129, 3), (63, 64), (65, 129))),
+    view(
+        "as_strided",
+        lambda x: x.clone().as_strided((x.shape[0], 2), (x.shape[1], 1), 1),
+        ((129, 3), (63, 64), (65, 129)),
+    ),
     view("T", lambda x: x.t(), MATRICES),
     view("mT", lambda x: x.mT, ((129, 3), (3, 1, 127), (2, 3, 5, 65))),
     row("clone", torch.clone, SHAPES + EMPTY),
@@ -102,7 +106,9 @@ ROWS = [
     row("select_scatter", lambda x, y: x.select_scatter(y[0], 0, 0), count=2),
     row("select_scatter -1", lambda x, y: x.select_scatter(y[..., 0], -1, -1), count=2),
     row("diagonal_scatter", lambda x, y: x.diagonal_scatter(y.diagonal()), MATRICES, 2),
-    row("meshgrid", lambda x, y: tuple(g.clone() for g in torch.meshgrid(x, y, indexing="ij")), ((3,), (65,), (64,)), 2),
+    row(
+        "meshgrid", lambda x, y: tuple(g.clone() for g in torch.meshgrid(x, y, indexing="ij")), ((3,), (65,), (64,)), 2
+    ),
     row("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), ((1, 8, 3, 5), (2, 4, 8, 32))),
     *(cast(given, wanted) for given in DTYPES for wanted in DTYPES),
     made("zeros_like", torch.zeros_like),

@@ -173,7 +173,9 @@ class Builder:
                 found.append(self.cast(v, wanted))
         return found
 
-    def cast(self, x: Value, dtype: torch.dtype, out: Value | None = None, stride: Sequence[int] | None = None) -> Value:
+    def cast(
+        self, x: Value, dtype: torch.dtype, out: Value | None = None, stride: Sequence[int] | None = None
+    ) -> Value:
         """``x.to(dtype)``: a copy only where the card keeps the two differently."""
         if dtype == torch.bool and x.dtype != torch.bool:
             return self.pointwise("ne", x, 0 if is_integer(x.dtype) else 0.0, dtype=dtype, out=out, stride=stride)
@@ -328,7 +330,9 @@ class Builder:
 
     # --- indices
 
-    def gather(self, table: Access, sizes: Sequence[int], indices: Sequence[tuple[Value, int, int]], out: Value) -> Value:
+    def gather(
+        self, table: Access, sizes: Sequence[int], indices: Sequence[tuple[Value, int, int]], out: Value
+    ) -> Value:
         """``out[p] = table[p + sum(index[p] * stride)]``; indices as (values over ``sizes``, extent, table stride)."""
         ins = [table, *(index.expand(sizes).access() for index, _, _ in indices)]
         jumps = tuple(Indirect(i + 1, extent, stride) for i, (_, extent, stride) in enumerate(indices))

@@ -76,7 +76,7 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
 
 
 def _as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
-    """A result in the strides that tracing found, where memory of its own can have them: what follows counts on it."""
+    """A result in the strides that tracing found, where those leave no gaps: whoever comes next counts on them."""
     stride = tuple(_integers(node.meta["val"].stride()))
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value

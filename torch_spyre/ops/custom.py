@@ -57,7 +57,10 @@ _op(
     "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5) -> Tensor",
     F.layer_norm,
 )
-_op("gelu(Tensor input, str approximate='none') -> Tensor", lambda x, approximate="none": F.gelu(x, approximate=approximate))
+_op(
+    "gelu(Tensor input, str approximate='none') -> Tensor",
+    lambda x, approximate="none": F.gelu(x, approximate=approximate),
+)
 _op("softplus(Tensor input, float beta=1, float threshold=20) -> Tensor", F.softplus)
 _op("clamp(Tensor input, Scalar? min=None, Scalar? max=None) -> Tensor", torch.clamp)
 _op("topkvalue(Tensor input, int k, int dim=-1) -> Tensor", _topk(0))

@@ -101,14 +101,12 @@ class _Call:
                 fresh = [r for r in results if r is not None and not self.written]
                 outputs = [_output(r.size(), r.stride(), r.dtype, None) for r in fresh]
                 return _description(outputs=outputs, returns=returns)
-            if not all(self.tensors[i].numel() for i in self.inputs):
-                raise Unsupported("An input has no elements.")
             apart = [i for i in self.written if self._is_shared(i)]
             graph = self._trace(apart)
         plan, made = _compile(self.functional, graph, [self.tensors[i] for i in self.inputs])
         return _description(
             plan=plan,
-            arguments=self.inputs,
+            arguments=[i for i in self.inputs if self.tensors[i].numel()],
             outputs=[_output(**output) for output in made],
             copies=[(target, output) for output, target in enumerate(apart)],
             returns=returns,
@@ -134,7 +132,7 @@ class _Call:
 
     def _check_written(self, results: Results) -> None:
         targets = [self.tensors[i] for i in self.written]
-        if any(torch._debug_has_internal_overlap(target) != 0 for target in targets):
+        if any(torch._debug_has_internal_overlap(target) == 1 for target in targets):
             raise Unsupported("Elements of the written tensor share memory.")
         if targets and _dtypes(targets) != _dtypes(results):
             self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
@@ -196,7 +194,9 @@ class _Call:
         wanted = op._schema.arguments
         args = [replaced(given[each.name]) for each in wanted if not each.kwarg_only]
         # Few overloads for tensors take numbers as well; of the other ops there is one for numbers.
-        numeric = any(str(each.type) == "Tensor" and isinstance(a, int | float) for each, a in zip(wanted, args, strict=False))
+        numeric = any(
+            str(each.type) == "Tensor" and isinstance(a, int | float) for each, a in zip(wanted, args, strict=False)
+        )
         call: Any = op.overloadpacket if numeric and not torch._C._should_allow_numbers_as_tensors(op._opname) else op
         results = call(*args, **{each.name: replaced(given[each.name]) for each in wanted if each.kwarg_only})
         return list(results) if isinstance(results, (list, tuple)) else [results]
@@ -214,7 +214,13 @@ def _compile(
     from .._inductor.partition import lower_graph
     from ..execution.kernel import plan_for
 
-    return plan_for(lower_graph(graph, op._schema.name.split("::")[1]), inputs)
+    kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    # Tensors without elements have no memory to launch with; what is left of them is their shape.
+    empty = {buffer.name for buffer in kernel.inputs() if 0 in buffer.size}
+    if any(name in empty for each in kernel.ops for name in each.reads()):
+        raise Unsupported("An input has no elements.")
+    kernel.buffers = {name: buffer for name, buffer in kernel.buffers.items() if name not in empty}
+    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()])
 
 
 def _description(**fields: Any) -> Description:

@@ -35,7 +35,12 @@ def rms_norm(
 
 @lowers(spyre.layer_norm.default)
 def layer_norm(
-    b: Builder, x: Value, shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
+    b: Builder,
+    x: Value,
+    shape: Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
 ) -> Value:
     return norms.normal(b, x, shape, weight, bias, eps, b.meta.dtype)[0]
 
@@ -63,5 +68,3 @@ def topkvalue(b: Builder, x: Value, k: int, dim: int = -1) -> Value:
 @lowers(spyre.topkindex.default)
 def topkindex(b: Builder, x: Value, k: int, dim: int = -1) -> Value:
     return b.topk("topkindex", x, k, dim, True)
-
-

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value
+from ..builder import Builder, Number, Value
 from .registry import lowers
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -15,7 +15,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 @lowers(aten.full.default, aten.full_like.default, aten.new_full.default)
 def full(b: Builder, first: Any, *args: Any, **kwargs: Any) -> Value:
-    value = kwargs.get("fill_value", args[-1] if args else None)
+    value: Any = kwargs.get("fill_value", args[-1] if args else None)
     if isinstance(value, Value):
         return b.copy(value, b.like_meta())
     return b.fill(value, b.like_meta())
@@ -37,7 +37,11 @@ def ones(b: Builder, *args: Any, **kwargs: Any) -> Value:
 
 
 @lowers(
-    aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default, aten.empty_permuted.default
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.empty_strided.default,
+    aten.empty_permuted.default,
 )
 def empty(b: Builder, *args: Any, **kwargs: Any) -> Value:
     # Memory that nobody wrote may not be read, not even to copy it: zeros are as good as anything.
@@ -58,7 +62,6 @@ def arange(b: Builder, *args: Number, **kwargs: Any) -> Value:
         return b.iota(b.meta.shape, int(start), [int(step)], b.meta.dtype)
     whole = b.iota(b.meta.shape, 0, [1], torch.float32)
     return b.pointwise("fma", whole, float(step), float(start), dtype=b.meta.dtype)
-
 
 
 def positions(b: Builder, size: Sequence[int], dim: int) -> Value:

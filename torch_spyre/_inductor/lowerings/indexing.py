@@ -178,9 +178,7 @@ def scatter(b: Builder, x: Value, dim: int, at: Value, values: Value | Number) -
 @lowers(aten.scatter_add.default)
 def scatter_add(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
     _refuse_scalar(x, "scatter_add")
-    return _accumulated(
-        b, x, lambda table: _scattered(b, table, dim, at, b.cast(values, table.dtype), "scatter_add")
-    )
+    return _accumulated(b, x, lambda table: _scattered(b, table, dim, at, b.cast(values, table.dtype), "scatter_add"))
 
 
 @lowers(aten.scatter_reduce.two)

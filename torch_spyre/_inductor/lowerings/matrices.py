@@ -81,10 +81,8 @@ def convolution(
     stride, padding, dilation = (list(v) * spatial if len(v) == 1 else list(v) for v in (stride, padding, dilation))
     if len(x.size) != spatial + 2:
         raise Unsupported("a convolution without a batch dimension")
-    if any(padding):
-        x = pad(b, x, [p for n in reversed(padding) for p in (n, n)], 0.0)
-    else:
-        x = b.contiguous(x)
+    around = [p for n in reversed(padding) for p in (n, n)]
+    x = pad(b, x, around, 0.0) if any(padding) else b.contiguous(x)
     batch, kernel = x.size[0], list(weight.size[2:])
     out_size = list(b.meta.shape[2:])
     inside, outside = weight.size[1], weight.size[0] // groups

@@ -69,7 +69,11 @@ def group_norm(
     normal = view(b, b.pointwise("mul", centred, scale, dtype=torch.float32), [n, channels, inner])
     weight, bias = (v.unsqueeze(-1) if v is not None else None for v in (weight, bias))
     out = view(b, _affine(b, normal, weight, bias, b.meta[0].dtype), x.size)
-    return out, b.cast(view(b, centre, [n, groups]), b.meta[1].dtype), b.cast(view(b, scale, [n, groups]), b.meta[2].dtype)
+    return (
+        out,
+        b.cast(view(b, centre, [n, groups]), b.meta[1].dtype),
+        b.cast(view(b, scale, [n, groups]), b.meta[2].dtype),
+    )
 
 
 @lowers(aten._fused_rms_norm.default)

@@ -30,7 +30,12 @@ _SAME = {
     aten.__lshift__: "shift_left",
     aten.__rshift__: "shift_right",
 }
-_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "bitwise_not": "logical_not"}
+_BOOL = {
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_not": "logical_not",
+}
 
 
 def result(b: Builder, name: str, *inputs: Value | Number, parameters: tuple[float, ...] = ()) -> Value:
@@ -170,7 +175,9 @@ def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) 
             x = b.pointwise("maximum", x, low, dtype=b.meta.dtype)
         return x if high is None else b.pointwise("minimum", x, high, dtype=b.meta.dtype)
     if is_integer(b.meta.dtype) and not isinstance(low, float) and not isinstance(high, float):
-        return result(b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high))
+        return result(
+            b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high)
+        )
     return result(b, "clamp", x, parameters=(-inf if low is None else low, inf if high is None else high))
 
 

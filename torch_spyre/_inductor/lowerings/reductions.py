@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, is_integer
+from ..builder import Builder, Number, Value, is_integer
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -99,9 +99,7 @@ def min_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Valu
 
 
 @lowers(aten.topk.default)
-def topk(
-    b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Value, Value]:
+def topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
     if not x.size:
         return b.copy(x), b.full([], 0, torch.int64)
     return b.topk("topkvalue", x, k, dim, largest), b.topk("topkindex", x, k, dim, largest)
@@ -119,6 +117,8 @@ def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None)
 
 def moments(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -> tuple[Value, Value]:
     """Variance and mean, fp32."""
+    if not x.size:
+        x, dim, keepdim = x.unsqueeze(0), None, False
     dims = _dims(x, dim)
     centre = b.reduce("mean", x, dims, True, torch.float32)
     centred = b.pointwise("sub", x, centre, dtype=torch.float32)
@@ -140,14 +140,20 @@ def _correction(unbiased: bool | None, correction: Number | None) -> Number:
 
 
 @lowers(aten.var.correction, aten.var.dim)
-def var(b: Builder, x: Value, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False) -> Value:
-    _refuse_scalar(x)
+def var(
+    b: Builder,
+    x: Value,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Value:
     return b.cast(moments(b, x, dim, _correction(unbiased, correction), keepdim)[0], b.meta.dtype)
 
 
 @lowers(aten.std.correction)
 def std(b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Value:
-    _refuse_scalar(x)
     variance = moments(b, x, dim, _correction(None, correction), keepdim)[0]
     return b.pointwise("sqrt", variance, dtype=b.meta.dtype)
 
@@ -156,14 +162,8 @@ def std(b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdi
 def var_mean(
     b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    _refuse_scalar(x)
     variance, centre = moments(b, x, dim, _correction(None, correction), keepdim)
     return b.cast(variance, b.meta[0].dtype), b.cast(centre, b.meta[1].dtype)
-
-
-def _refuse_scalar(x: Value) -> None:
-    if not x.size:
-        raise Unsupported("the variance of a 0-dim tensor")
 
 
 @lowers(aten._softmax.default)

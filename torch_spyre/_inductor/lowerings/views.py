@@ -25,9 +25,7 @@ def viewed(x: Value, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _value(x: Value, view: torch.Tensor) -> Value:
-    return replace(
-        x, size=tuple(view.shape), stride=tuple(view.stride()), offset=x.offset + int(view.storage_offset())
-    )
+    return replace(x, size=tuple(view.shape), stride=tuple(view.stride()), offset=x.offset + int(view.storage_offset()))
 
 
 _VIEWS = [
@@ -65,7 +63,11 @@ for _op in _VIEWS:
 
 
 @lowers(
-    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default, aten.view_copy.default
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten._reshape_alias.default,
+    aten.view_copy.default,
 )
 def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
     """A view where the strides allow one, else of a contiguous copy."""

@@ -86,4 +86,3 @@ def _argument(
         device_coordinates=coordinates,
         allocation=where,
     )
-

@@ -148,5 +148,3 @@ def _part(op: DeviceOp, loop: int, start: int, count: int) -> DeviceOp:
         first, *steps = part.parameters
         part.parameters = (first + start * steps[loop], *steps)
     return part
-
-

@@ -100,11 +100,7 @@ def _moved_access(access: Access, sizes: tuple[int, ...], copy: LoopOp, buffer: 
     assert isinstance(source, Access)
     # (stride in the buffer, size, stride in the target), outermost first.
     dims = sorted(
-        (
-            (s, n, t)
-            for s, n, t in zip(source.strides, copy.sizes, copy.out.strides, strict=True)
-            if n > 1
-        ),
+        ((s, n, t) for s, n, t in zip(source.strides, copy.sizes, copy.out.strides, strict=True) if n > 1),
         reverse=True,
     )
     offset, rest = copy.out.offset, access.offset
