@@ -143,9 +143,13 @@ def test_numbers_of_the_cpu():
 
 @pytest.mark.parametrize("way", [lambda f: f, lambda f: torch.compile(f)], ids=["eager", "compiled"])
 def test_the_wrong_device_is_pytorchs_error(way):
-    with pytest.raises(RuntimeError, match="[Ee]xpected all tensors to be on the same device|found.* two different devices"):
+    with pytest.raises(
+        RuntimeError, match="[Ee]xpected all tensors to be on the same device|found.* two different devices"
+    ):
         way(lambda a, b: a + b)(torch.ones(3).to("spyre"), torch.ones(3))
-    with pytest.raises(RuntimeError, match="[Ee]xpected all tensors to be on the same device|found.* two different devices"):
+    with pytest.raises(
+        RuntimeError, match="[Ee]xpected all tensors to be on the same device|found.* two different devices"
+    ):
         way(lambda a, b: a @ b)(torch.ones(3, 3).to("spyre"), torch.ones(3, 3))
 
 

@@ -44,7 +44,9 @@ def check(function, *args: torch.Tensor, compiled=None) -> None:
     got = (compiled or torch.compile(function, fullgraph=True))(*cards)
     want = function(*args)
     torch.testing.assert_close(host((got, cards)), (want, args), rtol=2**-8, atol=2**-8, equal_nan=True)
-    sides = [[t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)] for tree in ((got, cards), (want, args))]
+    sides = [
+        [t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)] for tree in ((got, cards), (want, args))
+    ]
     assert sharing(sides[0]) == sharing(sides[1])
     for mine, theirs in zip(*sides, strict=True):
         assert mine.dtype == theirs.dtype
@@ -167,8 +169,8 @@ def addcmul_and_friends(x, y):
 
 WRITERS = [
     add_in_place, add_and_return, read_before_and_after, write_a_slice, write_inside_a_stick, write_every_other,
-    write_a_column, write_transposed, write_from_itself, shift_along_sticks, write_twice, write_both, rotate, fill, masked,
-    put_rows, copy_rows, scatter_rows, convert_into, through_a_view, out_argument, addcmul_and_friends,
+    write_a_column, write_transposed, write_from_itself, shift_along_sticks, write_twice, write_both, rotate, fill,
+    masked, put_rows, copy_rows, scatter_rows, convert_into, through_a_view, out_argument, addcmul_and_friends,
 ]  # fmt: skip
 
 
@@ -177,7 +179,9 @@ def test_writing_into_arguments(function):
     check(function, numbers(4, 64), numbers(4, 64, seed=1))
 
 
-@pytest.mark.parametrize("function", [add_and_return, write_twice, rotate, read_before_and_after], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [add_and_return, write_twice, rotate, read_before_and_after], ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
 def test_writing_in_other_dtypes(function, dtype):
     check(function, numbers(4, 37, dtype=dtype), numbers(4, 37, dtype=dtype, seed=1))
@@ -306,7 +310,9 @@ def test_inputs_that_are_views(view):
     check(mix, numbers(*x.size(), seed=1), x)
 
 
-@pytest.mark.parametrize("view", ["rows", "inside a stick", "every third row", "every other element", "transposed", "a diagonal"])
+@pytest.mark.parametrize(
+    "view", ["rows", "inside a stick", "every third row", "every other element", "transposed", "a diagonal"]
+)
 def test_views_written_in_place(view):
     if view == "transposed":
         x = numbers(10, 128).t()[:4, :10]
@@ -359,7 +365,9 @@ def write_both_in_turn(x, y):
     return y.sum(0)
 
 
-@pytest.mark.parametrize("function", [add_a_copy, write_one_read_the_other, write_both_in_turn], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [add_a_copy, write_one_read_the_other, write_both_in_turn], ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize(
     "views",
     [

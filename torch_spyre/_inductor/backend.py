@@ -72,6 +72,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(model_, example_inputs_, inner_compile, config_patches, decompositions, **kwargs)
         patches = {**(config_patches or {}), **CONFIG}
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
+        guards.allow_fixed_sizes()
         unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def decompositions() -> Decompositions:
     from .lowerings import LOWERINGS
 
     table = {op: how for op, how in decomposition.decompositions.items() if op not in LOWERINGS}
-    return Decompositions({**table, **_FAST_PATHS})
+    return Decompositions({**table, **_OURS})
 
 
 def _attention(
@@ -105,7 +106,86 @@ def _encoder_layer(
     return norm(src + feed(src), [embed_dim], norm_weight_2, norm_bias_2, eps)
 
 
-_FAST_PATHS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+def _convolution_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    if transposed:
+        return NotImplemented
+    spatial = range(2, x.dim())
+    stride, padding, dilation = (
+        list(v) * len(spatial) if len(v) == 1 else list(v) for v in (stride, padding, dilation)
+    )
+    return (
+        _gradient_of_input(gradient, x, weight, stride, padding, dilation, groups) if output_mask[0] else None,
+        _gradient_of_weight(gradient, x, weight, stride, padding, dilation, groups) if output_mask[1] else None,
+        gradient.sum([0, *spatial]) if output_mask[2] else None,
+    )
+
+
+def _gradient_of_input(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> torch.Tensor:
+    """A convolution of the gradient, its elements ``stride`` apart, with the filters turned round."""
+    spatial = range(2, x.dim())
+    pads: list[int] = []
+    for dim, step, pad, spread in zip(spatial, stride, padding, dilation, strict=True):
+        apart = list(gradient.shape)
+        apart[dim] = (apart[dim] - 1) * step + 1
+        if step > 1:
+            gradient = torch.slice_scatter(gradient.new_zeros(apart), gradient, dim, 0, None, step)
+        reach = spread * (weight.shape[dim] - 1)
+        pads = [reach - pad, x.shape[dim] + pad - apart[dim], *pads]
+    turned = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*spatial)
+    gradient = torch.nn.functional.pad(gradient, pads)
+    still, ones = [0] * len(spatial), [1] * len(spatial)
+    return aten.convolution(gradient, turned, None, ones, still, dilation, False, still, groups)
+
+
+def _gradient_of_weight(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> torch.Tensor:
+    """The gradient times the windows that the filters saw."""
+    x = torch.nn.functional.pad(x, [p for n in reversed(padding) for p in (n, n)]).contiguous()
+    steps, inside, out = x.stride(), weight.shape[1], gradient.shape[2:]
+    windows = x.as_strided(
+        (groups, x.shape[0], *out, inside, *weight.shape[2:]),
+        (
+            inside * steps[1],
+            steps[0],
+            *(s * n for s, n in zip(steps[2:], stride, strict=True)),
+            steps[1],
+            *(s * n for s, n in zip(steps[2:], dilation, strict=True)),
+        ),
+    )
+    rows = windows.reshape(groups, x.shape[0] * prod(out), inside * prod(weight.shape[2:]))
+    columns = gradient.transpose(0, 1).reshape(groups, weight.shape[0] // groups, -1)
+    return (columns @ rows).view(weight.shape)
+
+
+_OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.convolution_backward.default: _convolution_backward,
     aten._native_multi_head_attention.default: _attention,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
 }

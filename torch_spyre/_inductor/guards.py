@@ -27,17 +27,32 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
     layouts = []
     storages: dict[int, tuple[int, int]] = {}  # storage -> the first tensor on it, and where that begins
     for node in graph.graph.find_nodes(op="placeholder"):
+        argument = node.meta.get("grapharg")
+        if argument is not None and getattr(argument, "pass_arg_as_tensor", False):
+            layouts.append(str(argument.example))  # a float of the program, which the graph may have as a constant
         tensor = _entering(node)
         if tensor is None:
             continue
         layouts.append(str(_C.get_spyre_tensor_layout(tensor)))
-        here = (len(layouts), tensor.storage_offset())
+        here = (len(layouts), int(tensor.storage_offset()))
         first = storages.setdefault(tensor.untyped_storage()._cdata, here)
         if first is not here:
             layouts.append(f"on the storage of {first[0]}, {here[1] - first[1]} further")
         if context is not None:
             context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(LAYOUT_MATCH))
     return tuple(layouts)
+
+
+def allow_fixed_sizes() -> None:
+    """Kernels are made for the sizes of a call: ``mark_dynamic`` asks for less than that, but must not be an error.
+
+    Without its constraint, a size that is fixed is guarded, and another one compiles anew.
+    """
+    context = TracingContext.try_get()
+    shapes = context.fake_mode.shape_env if context is not None and context.fake_mode is not None else None
+    for fake in (shapes.tracked_fakes or ()) if shapes is not None else ():
+        constraints = getattr(fake.symbolic_context, "constraint_sizes", None) or []
+        constraints[:] = [None] * len(constraints)
 
 
 def _entering(node: Node) -> torch.Tensor | None:

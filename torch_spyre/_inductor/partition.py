@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses import FakeTensor
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from ..constants import DEVICE_NAME
 from .builder import Builder, Value
@@ -104,8 +105,14 @@ def _check_dtype(fake: torch.Tensor) -> None:
 
 
 def _integers(sizes: Any) -> list[int]:
-    """Sizes as numbers; a symbolic one is fixed to what this call has, and guarded."""
-    return [int(n) for n in sizes]
+    return [_integer(n) for n in sizes]
+
+
+def _integer(n: int | torch.SymInt) -> int:
+    """A size as a number; a symbolic one is fixed to what this call has, and guarded."""
+    if isinstance(n, torch.SymInt) and has_free_unbacked_symbols(n):
+        raise Unsupported("a size that depends on values")
+    return int(n)
 
 
 def _inputs_first(kernel: Kernel) -> None:
@@ -117,7 +124,7 @@ def _lower(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     """Adds one node's ops. Raises Unsupported, naming the op and its shapes, if the card cannot do it."""
     if node.target is operator.getitem:
         return values[node.args[0]][node.args[1]]  # type: ignore[index]
-    lowering = LOWERINGS.get(node.target)  # type: ignore[arg-type]
+    lowering = LOWERINGS.get(node.target)  # type: ignore[call-overload]
     if lowering is None:
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
@@ -159,8 +166,14 @@ def _numbers(meta: Any) -> Any:
 
 
 def _plain(args: Any) -> Any:
-    """Arguments without symbols: sizes become the numbers of this call."""
-    return fx.node.map_aggregate(args, lambda a: int(a) if isinstance(a, torch.SymInt) else a)
+    """Arguments without symbols: sizes become the numbers of this call; nothing guards on symbols of other kinds."""
+
+    def plain(arg: Any) -> Any:
+        if isinstance(arg, torch.SymFloat | torch.SymBool):
+            raise Unsupported("a number that changes between calls")
+        return _integer(arg) if isinstance(arg, torch.SymInt) else arg
+
+    return fx.node.map_aggregate(args, plain)
 
 
 def _flat(args: Any) -> list[Value]:
@@ -371,9 +384,7 @@ class _Partition:
         kernel = segment.builder.kernel
         for node in wanted:
             value = segment.copies.get(node, segment.values[node])
-            if any(user.op == "output" for user in node.users):
-                value = _as_promised(segment.builder, value, node)
-            segment.values[node] = value
+            segment.values[node] = value = _as_promised(segment.builder, value, node)
             buffer = kernel.buffers[value.buffer]
             if not value.numel:
                 self.real[node] = self._empty(node, before)

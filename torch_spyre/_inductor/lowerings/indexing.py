@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -61,8 +62,24 @@ def _indexable(b: Builder, x: Value) -> Value:
 
 
 def _put(b: Builder, out: Value, indices: Indices, values: Value | Number, name: str) -> None:
+    mask = _mask(out, indices)
+    if mask is not None and name == "scatter" and (not isinstance(values, Value) or values.numel == 1):
+        one = replace(values, size=(), stride=()) if isinstance(values, Value) else values
+        b.pointwise("where", mask, one, out, dtype=out.dtype, out=out)
+        return
     at = _Advanced(out, indices)
     b.scatter(name, at.access, at.sizes, at.jumps, values)
+
+
+def _mask(x: Value, indices: Indices) -> Value | None:
+    """The mask of ``x[mask]`` where that is all there is, over the dimensions of x."""
+    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
+    if len(given) != 1 or given[0][1].dtype != torch.bool:
+        return None
+    dim, mask = given[0]
+    while dim + len(mask.size) < len(x.size):
+        mask = mask.unsqueeze(len(mask.size))
+    return mask
 
 
 @lowers(aten.index_put.default, aten._unsafe_index_put.default)

@@ -258,3 +258,8 @@ def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> V
 @lowers(aten.addcdiv.default)
 def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> Value:
     return _combined(b, "div", x, y, z, value)
+
+
+@lowers(torch.ops.prims.fma.default)
+def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    return result(b, "fma", x, y, z)
