@@ -80,8 +80,13 @@ def _as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
     stride = tuple(_integers(node.meta["val"].stride()))
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
+    if any(n > 1 and s == 0 for n, s in zip(value.size, stride, strict=True)):
+        return value
     out = builder.empty(value.size, value.dtype, stride)
-    return builder.copy(value, out) if out.stride == stride else value
+    if out.stride != stride:  # there are gaps: a part of something larger
+        reach = 1 + sum((n - 1) * s for n, s in zip(value.size, stride, strict=True))
+        out = replace(builder.empty([reach], value.dtype), size=value.size, stride=stride)
+    return builder.copy(value, out)
 
 
 def _input(builder: Builder, node: fx.Node) -> Value:

@@ -111,9 +111,10 @@ def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     _reorder(device_op, order)
     n, k = len(order) - 2, len(order) - 1
     _along(plan, op.out.buffer, c, n)
-    for access, side in zip(op.ins, (a, b), strict=True):
-        assert isinstance(access, Access)
-        _along(plan, access.buffer, side, k if side is a or side.stick == k else n)
+    left, right = op.ins
+    assert isinstance(left, Access) and isinstance(right, Access)
+    _along(plan, left.buffer, a, k)
+    _along(plan, right.buffer, b, n if device_op.counts[n] == 1 else k)
     return device_op
 
 
