@@ -3,11 +3,12 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import FLOATS, Case, Row, check, check_together, exact, ids, mask, real, total
+from tests.ops.grid import FLOATS, LAYOUTS, Case, Row, check, check_together, exact, ids, mask, real, total
 
 # A shape is (rows of the table, columns, how many indices).
 SHAPES = ((3, 65, 7), (64, 64, 64), (1, 1, 1), (129, 3, 127), (65, 1000, 5), (1000, 63, 3), (127, 129, 65))
 BOTH = (*FLOATS, torch.int64)
+LOSSLESS = tuple(name for name in LAYOUTS if name != "expanded")  # which of several values stays is not said
 
 
 def rows(s):
@@ -80,7 +81,7 @@ ROWS = [
     row("flip", lambda x: x.flip(0), whole),
     row("flip 1", lambda x: x.flip(-1), whole),
     row("flip both", lambda x: x.flip(0, 1), whole),
-    row("index_put", lambda x, v, i: x.index_put((i,), v), whole, same, order),
+    row("index_put", lambda x, v, i: x.index_put((i,), v), whole, same, order, layouts=LOSSLESS),
     row("index_put number", lambda x, i: x.index_put((i,), torch.tensor(2, dtype=x.dtype, device=x.device))),
     row("index_put row", lambda x, v, i: x.index_put((i,), v), whole, real(of=lambda s: s[1:2]), ids(rows, count)),
     row(
@@ -91,9 +92,9 @@ ROWS = [
         ids(columns, count),
     ),
     row("setitem", lambda x, i: _set(x, i), whole, ids(rows, count)),
-    row("index_copy", lambda x, v, i: x.index_copy(0, i, v), whole, same, order),
+    row("index_copy", lambda x, v, i: x.index_copy(0, i, v), whole, same, order, layouts=LOSSLESS),
     row("index_fill", lambda x, i: x.index_fill(0, i, 3)),
-    row("scatter", lambda x, v, i: x.scatter(0, i[:, None].expand(v.shape), v), whole, same, order),
+    row("scatter", lambda x, v, i: x.scatter(0, i[:, None].expand(v.shape), v), whole, same, order, layouts=LOSSLESS),
     row("scatter number", lambda x, i: x.scatter(0, i, 1.0 if x.is_floating_point() else 1), whole, ids(rows, values)),
     row("scatter fewer", lambda x, v, i: x.scatter(1, i, v), whole, same, ids(columns, lambda s: (s[0], 1))),
     adding(
