@@ -424,6 +424,24 @@ def test_encoder_layer(first, dtype, compiled):
     check(layer, torch.randn(2, 37, 64), dtype=dtype, compiled=compiled)
 
 
+@ways
+@pytest.mark.parametrize(
+    "masks", [{"src_mask"}, {"src_key_padding_mask"}, {"src_mask", "src_key_padding_mask"}], ids=len
+)
+def test_encoder_layer_with_masks(masks, compiled):
+    class Masked(nn.TransformerEncoderLayer):
+        def forward(self, x, later, padding):
+            given = {"src_mask": later, "src_key_padding_mask": padding}
+            return (
+                super().forward(x, **{name: mask for name, mask in given.items() if name in masks})
+                * ~padding[..., None]
+            )
+
+    later = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    padding = torch.arange(7) >= torch.tensor([[7], [5]])
+    check(Masked(64, 4, 96, batch_first=True), torch.randn(2, 7, 64), later, padding, compiled=compiled)
+
+
 @pytest.mark.parametrize("compiled", [True, pytest.param(False, marks=memoryless)], ids=["compiled", "eager"])
 def test_decoder_layer_of_torch(compiled):
     check(

@@ -56,6 +56,8 @@ PARTS = {
     "softmax": lambda: (nn.Sequential(nn.Linear(20, 30), nn.Softmax(-1)), torch.randn(5, 20)),
     "batch norm": lambda: (nn.BatchNorm1d(20), torch.randn(9, 20)),
     "conv1d": lambda: (nn.Conv1d(4, 6, 3, padding=1), torch.randn(2, 4, 11)),
+    "dilated conv1d": lambda: (nn.Conv1d(6, 8, 3, padding=2, stride=2, dilation=2, groups=2), torch.randn(2, 6, 17)),
+    "depthwise conv1d": lambda: (nn.Conv1d(6, 6, 4, padding=3, groups=6), torch.randn(2, 6, 9)),
     "conv2d": lambda: (nn.Conv2d(3, 8, 4, stride=4), torch.randn(2, 3, 8, 12)),
     "attention": lambda: (SelfAttention(), torch.randn(2, 11, 32)),
 }

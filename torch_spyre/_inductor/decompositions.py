@@ -46,8 +46,6 @@ def _attention(
     mask_type: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What nn.MultiheadAttention calls when nothing needs a gradient."""
-    if mask is not None and mask.dtype != torch.bool:
-        return NotImplemented
     linear = torch.nn.functional.linear
     parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
     q, k, v = (linear(x, w, b).unflatten(-1, (num_head, -1)).transpose(1, 2) for x, w, b in parts)
@@ -55,7 +53,7 @@ def _attention(
     if mask is not None:
         if mask_type == 1:  # which keys are padding
             mask = mask[:, None, None, :]
-        scores = scores.masked_fill(mask, -torch.inf)
+        scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(-1)
     out = linear((weights @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
     if not need_weights:
@@ -86,8 +84,6 @@ def _encoder_layer(
     mask_type: int | None = None,
 ) -> torch.Tensor:
     """What nn.TransformerEncoderLayer calls when nothing needs a gradient."""
-    if mask is not None and mask.dtype != torch.bool:
-        return NotImplemented
     linear, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm
 
     def attend(x: torch.Tensor) -> torch.Tensor:
