@@ -51,7 +51,13 @@ class Llama(nn.Module):
     """Token ids to logits."""
 
     def __init__(
-        self, layers: int = 2, width: int = 512, heads: int = 8, kv_heads: int = 2, inner: int = 1408, vocabulary: int = 4096
+        self,
+        layers: int = 2,
+        width: int = 512,
+        heads: int = 8,
+        kv_heads: int = 2,
+        inner: int = 1408,
+        vocabulary: int = 4096,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
@@ -63,7 +69,9 @@ class Llama(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embedding(ids)
         position = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
-        frequency = 10000.0 ** (torch.arange(0, self.head_width, 2, device=ids.device, dtype=torch.float32) / -self.head_width)
+        frequency = 10000.0 ** (
+            torch.arange(0, self.head_width, 2, device=ids.device, dtype=torch.float32) / -self.head_width
+        )
         angle = torch.outer(position, frequency)
         angle = torch.cat((angle, angle), dim=-1)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)

@@ -1,7 +1,5 @@
 """The graph that a call becomes: a functional op, and copies into the tensors that the call writes."""
 
-import operator
-
 import pytest
 import torch
 

@@ -70,7 +70,13 @@ def views(draw):
 @given(views())
 def test_every_point_of_a_view_lies_where_the_layout_says(case):
     dtype, size, layout, view = case
-    plan = Plan(Kernel("k", {"x": Buffer("x", dtype, tuple(size), contiguous(size))}, []), {}, {"x": layout}, cores=32, span=2**28)
+    plan = Plan(
+        Kernel("k", {"x": Buffer("x", dtype, tuple(size), contiguous(size))}, []),
+        {},
+        {"x": layout},
+        cores=32,
+        span=2**28,
+    )
     access = Access("x", tuple(view.stride()), view.storage_offset())
     sizes = tuple(view.shape)
     want = sorted(

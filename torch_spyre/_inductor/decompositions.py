@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -24,10 +24,21 @@ def decompositions() -> Decompositions:
     """Inductor's table with the card's changes."""
     from torch._inductor import decomposition
 
+    return Decompositions({**_not_lowered(decomposition.decompositions), **_OURS})
+
+
+@cache
+def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """What eager ops are taken apart with: PyTorch's own table, which is there without Inductor."""
+    from torch._decomp import core_aten_decompositions
+
+    return {**_not_lowered(core_aten_decompositions()), **_OURS}
+
+
+def _not_lowered(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     from .lowerings import LOWERINGS
 
-    table = {op: how for op, how in decomposition.decompositions.items() if op not in LOWERINGS}
-    return Decompositions({**table, **_OURS})
+    return {op: how for op, how in table.items() if op not in LOWERINGS}
 
 
 def _attention(

@@ -1,8 +1,8 @@
 """Loop IR: what a graph asks the card to do, in host terms.
 
 A kernel is a list of loop ops over buffers. A loop op is one operation over one iteration space; every operand is an
-affine access in *host* elements, exactly what PyTorch's size, stride and offset say. Nothing here knows sticks: layouts,
-cores and addresses come in later passes.
+affine access in *host* elements, exactly what PyTorch's size, stride and offset say. Nothing here knows sticks: layouts
+and cores and addresses come in later passes.
 """
 
 from __future__ import annotations
@@ -192,7 +192,9 @@ def from_json(text: str) -> Kernel:
 
     given = json.loads(text)
     buffers = {
-        b["name"]: Buffer(b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"], _order(b["order"]))
+        b["name"]: Buffer(
+            b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"], _order(b["order"])
+        )
         for b in given["buffers"]
     }
     return Kernel(given["name"], buffers, [op(o) for o in given["ops"]])

@@ -201,6 +201,15 @@ at::Scalar local_scalar(const at::Tensor& self) {
   return value.item();
 }
 
+// The card cannot stop a program, so the host looks.
+void assert_holds(const at::Tensor& condition, c10::string_view message) {
+  TORCH_CHECK(local_scalar(condition).toBool(), message);
+}
+
+void assert_true(const at::Tensor& condition) {
+  assert_holds(condition, "Expected Tensor with single nonzero value, but got zero");
+}
+
 // Preserving the format preserves the device layout too, where the tensor is all of its storage.
 at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
   SpyreStorageImpl& storage = storage_of(self);
@@ -302,6 +311,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar);
+  m.impl("_assert_async", assert_true);
+  m.impl("_assert_async.msg", assert_holds);
   m.impl("clone", clone);
   m.impl("fill_.Scalar", fill_scalar);
   m.impl("fill_.Tensor", fill_tensor);

@@ -203,7 +203,8 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std
     TORCH_CHECK(tensor.device() == c10::Device(kSpyre, device), "kernel '", plan->name,
                 "' takes tensors of one card, got one on ", tensor.device());
     arguments.push_back(storage_of(tensor).held());
-    TORCH_CHECK(storage_of(tensor).alive() || tensor.numel() == 0, "kernel '", plan->name, "' got a tensor without memory");
+    TORCH_CHECK(storage_of(tensor).alive() || tensor.numel() == 0, "kernel '", plan->name,
+                "' got a tensor without memory");
   }
   if (debugging()) {
     std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));

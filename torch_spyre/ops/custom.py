@@ -46,7 +46,10 @@ def _overwrite_f(source: Tensor, output: Tensor, dims: Sequence[int], offsets: S
 
 
 def _topk(which: int) -> Callable[[Tensor, int, int], Tensor]:
-    return lambda x, k, dim=-1: torch.topk(x, k, dim)[which].clone()
+    def chosen(x: Tensor, k: int, dim: int = -1) -> Tensor:
+        return torch.topk(x, k, dim)[which].clone()
+
+    return chosen
 
 
 _op("restickify(Tensor input, int dim=-1) -> Tensor", _restickify)
@@ -54,7 +57,8 @@ _op("overwrite(Tensor input, Tensor(a!) output, int[] dims, int[] offsets) -> ()
 _op("overwrite_f(Tensor input, Tensor output, int[] dims, int[] offsets) -> Tensor", _overwrite_f, _COMPOSED)
 _op("rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", F.rms_norm)
 _op(
-    "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5) -> Tensor",
+    "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5)"
+    " -> Tensor",
     F.layer_norm,
 )
 _op(

@@ -153,7 +153,7 @@ class _Call:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        from .._inductor.decompositions import decompositions
+        from .._inductor.decompositions import core_decompositions
 
         def body(*inputs: torch.Tensor) -> Results:
             results = self._apply(self.functional, inputs)
@@ -171,7 +171,7 @@ class _Call:
 
         with FakeTensorMode():
             fakes = [_empty_like(self.tensors[i], self.tensors[i].device) for i in self.inputs]
-            traced = make_fx(body, decomposition_table=decompositions())(*fakes)
+            traced = make_fx(body, decomposition_table=core_decompositions())(*fakes)
         traced.graph.eliminate_dead_code()  # left by decompositions that gave up
         traced.recompile()
         return traced
@@ -211,7 +211,7 @@ class _Call:
 def _compile(
     op: OpOverload, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
 ) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
-    from .._inductor.partition import lower_graph
+    from .._inductor.lower import lower_graph
     from ..execution.kernel import plan_for
 
     kernel = lower_graph(graph, op._schema.name.split("::")[1])

@@ -17,12 +17,70 @@ aten = torch.ops.aten
 _SAME = {
     **{
         getattr(aten, name): name
-        for name in (
-            "abs neg sign sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh "
-            "tanh asinh acosh atanh erf erfc sigmoid silu relu mish hardswish hardsigmoid floor ceil trunc frac isnan isinf "
-            "logical_not logical_and logical_or logical_xor eq ne lt le gt ge maximum minimum fmax fmin atan2 hypot "
-            "copysign logaddexp fmod remainder floor_divide mul square"
-        ).split()
+        for name in [
+            "abs",
+            "neg",
+            "sign",
+            "sqrt",
+            "rsqrt",
+            "reciprocal",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "sigmoid",
+            "silu",
+            "relu",
+            "mish",
+            "hardswish",
+            "hardsigmoid",
+            "floor",
+            "ceil",
+            "trunc",
+            "frac",
+            "isnan",
+            "isinf",
+            "logical_not",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "atan2",
+            "hypot",
+            "copysign",
+            "logaddexp",
+            "fmod",
+            "remainder",
+            "floor_divide",
+            "mul",
+            "square",
+        ]
     },
     aten.isfinite: "isfinite",
     aten.bitwise_left_shift: "shift_left",
@@ -258,8 +316,3 @@ def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> V
 @lowers(aten.addcdiv.default)
 def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Number = 1) -> Value:
     return _combined(b, "div", x, y, z, value)
-
-
-@lowers(torch.ops.prims.fma.default)
-def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
-    return result(b, "fma", x, y, z)

@@ -128,8 +128,9 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
             if half:
                 return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
         raise Unsupported(
-            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {_reach(points, rows, side) >> 20} MiB of "
-            f"{plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or smaller parts"
+            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {_reach(points, rows, side) >> 20} MiB "
+            f"of {plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or "
+            "smaller parts"
         )
     return []
 

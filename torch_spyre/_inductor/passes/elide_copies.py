@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..._C import get_device_dtype
 from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
-from ..._C import get_device_dtype
 
 
 def elide_copies(kernel: Kernel) -> None:

@@ -61,8 +61,8 @@ class Side:
     """One operand to be lifted: levels to place it on, its host strides along the loops, its host offset.
 
     ``stick_loop`` is the loop that has to stay whole along the operand's sticks. ``jumps`` has (host stride, extent)
-    per index tensor: what an index adds has to stay on one level. ``still`` is a device dimension of one, for indices that
-    have nowhere to go.
+    per index tensor: what an index adds has to stay on one level. ``still`` is a device dimension of one, for indices
+    that have nowhere to go.
     """
 
     levels: tuple[Level, ...]

@@ -87,7 +87,7 @@ class Plan:
     def temporary(
         self, dtype: torch.dtype, size: tuple[int, ...], order: tuple[int, ...], sparse: bool = False
     ) -> Buffer:
-        """A new internal buffer, dense in ``order`` (outermost first), its last dimension in sticks or one per stick."""
+        """A new internal buffer, dense in ``order``: the last dimension in sticks, or one element per stick."""
         strides, step = [0] * len(size), 1
         for dim in reversed(order):
             strides[dim] = step

@@ -1,8 +1,8 @@
 """Layouts for the buffers that a kernel makes.
 
-Before: arguments have the layouts they came with. After: every buffer has one. A result follows the sticks of what it is
-made from, so that chains of ops need no restickify; what leaves the kernel has the default layout, but a fold along the
-sticks leaves one element per stick.
+Before: arguments have the layouts they came with. After: every buffer has one. A result follows the sticks of what it
+is made from, so that chains of ops need no restickify; what leaves the kernel has the default layout, but a fold along
+the sticks leaves one element per stick.
 """
 
 from __future__ import annotations

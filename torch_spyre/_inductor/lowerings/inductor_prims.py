@@ -1,0 +1,15 @@
+"""Ops that Inductor defines for its own decompositions; they exist once it is loaded."""
+
+from __future__ import annotations
+
+import torch
+import torch._inductor.inductor_prims
+
+from ..builder import Builder, Value
+from .pointwise import result
+from .registry import lowers
+
+
+@lowers(torch.ops.prims.fma.default)
+def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    return result(b, "fma", x, y, z)
