@@ -18,6 +18,10 @@ from .plan import DeviceOp, Plan
 STICK_BYTES = 128
 
 
+def ceil_div(n: int, by: int) -> int:
+    return -(-n // by)
+
+
 def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
     todo, done = plan.device_ops[::-1], []
@@ -39,7 +43,7 @@ def _slices(plan: Plan, op: DeviceOp) -> list[int]:
     strides = byte_strides(plan, op)
     wide = [s for s, side in zip(strides, op.sides, strict=True) if _reach(op.counts, s, side) > plan.span]
     quanta = [_quantum(op, i, strides) for i in range(len(op.counts))]
-    units = [-(-n // q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
+    units = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
     # Along the last loop of a scan every point needs the one before.
     loops = [i for i in range(kept - (kind == "scan")) if any(op.sides[-1].steps[i])]
 
@@ -59,7 +63,7 @@ def _slices(plan: Plan, op: DeviceOp) -> list[int]:
 def _share(count: int, units: int, quantum: int, cores: int) -> int:
     """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
     for shares in range(min(units, cores), 1, -1):
-        points = -(-(-(-count // shares)) // quantum) * quantum
+        points = ceil_div(ceil_div(count, shares), quantum) * quantum
         if points * (shares - 1) < count:
             return shares
     return 1
@@ -92,7 +96,7 @@ def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
 
 def _reach(counts: list[int], strides: list[int], side: Coordinates) -> int:
     """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
-    sticks = (-(-n // side.elements) if i == side.stick else n for i, n in enumerate(counts))
+    sticks = (ceil_div(n, side.elements) if i == side.stick else n for i, n in enumerate(counts))
     return sum((n - 1) * abs(s) for n, s in zip(sticks, strides, strict=True)) + STICK_BYTES
 
 
@@ -117,7 +121,7 @@ def _dimension_bytes(plan: Plan, access: Access) -> list[int]:
 def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     """Nothing if every core stays within the span, else the two halves of the op."""
     strides = byte_strides(plan, op)
-    points = [-(-n // s) for n, s in zip(op.counts, op.slices, strict=True)]
+    points = [ceil_div(n, s) for n, s in zip(op.counts, op.slices, strict=True)]
     for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
         if _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span:
             continue
