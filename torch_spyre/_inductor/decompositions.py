@@ -29,10 +29,10 @@ def decompositions() -> Decompositions:
 
 @cache
 def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """What eager ops are taken apart with: PyTorch's own table, which is there without Inductor."""
-    from torch._decomp import core_aten_decompositions
+    """What eager ops are taken apart with: PyTorch's own tables, which are there without Inductor."""
+    from torch._decomp import core_aten_decompositions, get_decompositions
 
-    return {**_not_lowered(core_aten_decompositions()), **_OURS}
+    return {**_not_lowered({**core_aten_decompositions(), **get_decompositions(_MORE)}), **_OURS}
 
 
 def _not_lowered(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -190,6 +190,24 @@ def _gradient_of_weight(
     columns = gradient.transpose(0, 1).reshape(groups, weight.shape[0] // groups, -1)
     return (columns @ rows).view(weight.shape)
 
+
+# Not in PyTorch's core table, since other devices have kernels for them.
+_MORE = [
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional,
+    aten._native_batch_norm_legit_no_training,
+    aten.native_batch_norm,
+    aten.batch_norm_backward,
+    aten._softmax_backward_data,
+    aten.dist,
+    aten.lcm,
+    aten.linalg_vector_norm,
+    aten.logit,
+    aten.nll_loss2d_backward,
+    aten.tril_indices,
+    aten.triu_indices,
+    aten.upsample_bilinear2d.vec,
+]
 
 _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.convolution_backward.default: _convolution_backward,

@@ -60,6 +60,7 @@ void Card::check_arguments(const std::string& name, const std::vector<int64_t>& 
     const auto refuse = [&](const std::string& why) {
       throw InvalidProgram("'" + name + "': argument " + std::to_string(i) + " " + why);
     };
+    if (!given[i].block && bytes[i] == 0) continue;  // a tensor without elements
     if (!given[i].block) refuse("has no memory");
     if (given[i].memory != memory_.get()) refuse("is in " + given[i].memory->options().name + ", not on this card");
     const auto size = static_cast<int64_t>(given[i].block->bytes);
@@ -76,7 +77,8 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
     run_program(*program, arguments);
   };
   const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time});
-  for (const Held& held : uses) held.memory->note_use(held.block, progress_, id, sequence);
+  for (const Held& held : uses)
+    if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
 }
 
 void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id) {
@@ -96,7 +98,8 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
     throw;
   }
   const uint64_t sequence = engine_.submit(stream, {[this, job] { run_job(*job); }, time});
-  for (const Held& held : job->arguments) held.memory->note_use(held.block, progress_, id, sequence);
+  for (const Held& held : job->arguments)
+    if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
   // Freed already, as far as the host goes: what queued launches hold is then memory that an allocation can wait for.
   release_own();
 }
