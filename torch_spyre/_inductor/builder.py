@@ -31,7 +31,10 @@ def is_integer(dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True)
 class Value:
-    """A strided view of a buffer; offset and strides in host elements."""
+    """A strided view of a buffer; offset and strides in host elements.
+
+    The buffer may hold a narrower format than ``dtype`` says: widening changes no value, so it costs nothing.
+    """
 
     buffer: str
     dtype: torch.dtype
@@ -94,6 +97,7 @@ class Builder:
     hints: dict[str, Any] = field(default_factory=dict)
     op: Any = None
     meta: Any = None
+    strides: tuple[int, ...] = ()  # that tracing saw in the first argument of ``op``
     offsets: dict[str, int] = field(default_factory=dict)  # of inputs, where tracing saw them in their storage
     filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number everywhere
 
@@ -176,11 +180,10 @@ class Builder:
     def cast(
         self, x: Value, dtype: torch.dtype, out: Value | None = None, stride: Sequence[int] | None = None
     ) -> Value:
-        """``x.to(dtype)``: a copy only where the card keeps the two differently."""
+        """``x.to(dtype)``: an op only where values may change."""
         if dtype == torch.bool and x.dtype != torch.bool:
             return self.pointwise("ne", x, 0 if is_integer(x.dtype) else 0.0, dtype=dtype, out=out, stride=stride)
-        same = _C.get_device_dtype(x.dtype) == _C.get_device_dtype(dtype)
-        if same and out is None and (stride is None or tuple(stride) == x.stride):
+        if out is None and (stride is None or tuple(stride) == x.stride) and _holds(self.buffer(x).dtype, dtype):
             return replace(x, dtype=dtype)
         given, wanted = is_integer(x.dtype), is_integer(dtype)
         name = "copy" if given == wanted else "to_real" if given else "to_integer"
@@ -199,6 +202,12 @@ class Builder:
             return self.cast(x, torch.bool, out=out)
         self.add("copy", out.size, out.access(), [x.expand(out.size).access()])
         return out
+
+    def kept_as(self, x: Value, dtype: torch.dtype) -> Value:
+        """``x`` in memory of just this dtype's format, for ops that move bytes."""
+        x = self.cast(x, dtype)
+        same = _C.get_device_dtype(self.buffer(x).dtype) == _C.get_device_dtype(dtype)
+        return x if same else self.copy(x)
 
     def contiguous(self, x: Value) -> Value:
         return x if x.stride == contiguous(x.size) else self.copy(x)
@@ -288,7 +297,7 @@ class Builder:
         """topkvalue or topkindex along ``dim``."""
         rank = len(x.size)
         order = [i for i in range(rank) if i != dim % rank]
-        dtype = x.dtype if name == "topkvalue" else torch.int64
+        dtype = self.buffer(x).dtype if name == "topkvalue" else torch.int64
         out = self.empty([k if i == dim % rank else n for i, n in enumerate(x.size)], dtype)
         sizes = [*(x.size[i] for i in order), k, x.size[dim]]
         written = out.permute([*order, dim % rank]).stride
@@ -301,7 +310,7 @@ class Builder:
             reduced=1,
             parameters=(float(largest),),
         )
-        return out
+        return replace(out, dtype=x.dtype) if name == "topkvalue" else out
 
     # --- matrices
 
@@ -331,13 +340,14 @@ class Builder:
     # --- indices
 
     def gather(
-        self, table: Access, sizes: Sequence[int], indices: Sequence[tuple[Value, int, int]], out: Value
+        self, table: Access, sizes: Sequence[int], indices: Sequence[tuple[Value, int, int]], dtype: torch.dtype
     ) -> Value:
         """``out[p] = table[p + sum(index[p] * stride)]``; indices as (values over ``sizes``, extent, table stride)."""
+        out = self.empty(sizes, self.kernel.buffers[table.buffer].dtype)
         ins = [table, *(index.expand(sizes).access() for index, _, _ in indices)]
         jumps = tuple(Indirect(i + 1, extent, stride) for i, (_, extent, stride) in enumerate(indices))
         self.add("gather", sizes, out.access(), ins, indirect=jumps)
-        return out
+        return replace(out, dtype=dtype)
 
     def scatter(
         self,
@@ -351,10 +361,17 @@ class Builder:
         dtype = self.kernel.buffers[table.buffer].dtype
         if not isinstance(values, Value):
             values = self.full([], values, dtype)
-        values = self.cast(values, dtype)
+        values = self.kept_as(values, dtype)
         ins = [values.expand(sizes).access(), *(index.expand(sizes).access() for index, _, _ in indices)]
         jumps = tuple(Indirect(i + 1, extent, stride) for i, (_, extent, stride) in enumerate(indices))
         self.add(name, sizes, table, ins, indirect=jumps)
+
+
+def _holds(kept: torch.dtype, dtype: torch.dtype) -> bool:
+    """Whether memory in one dtype's format holds values of another just as they are."""
+    return _C.get_device_dtype(kept) == _C.get_device_dtype(dtype) or (
+        dtype == torch.float32 and kept in (torch.float16, torch.bfloat16, torch.bool)
+    )
 
 
 def _exact(value: Number, dtype: torch.dtype) -> bool:

@@ -32,26 +32,11 @@ def _flag(name: str, default: bool) -> bool:
 # Cores that work may be divided over; the card may have fewer.
 sencores: int = int(_number("SENCORES", "32", 1, 32))
 
-# Keep values that are used again in the cores' LX memory.
-lx_planning: bool = _flag("LX_PLANNING", True)
-
-# Choose division over cores and LX places together.
-co_optimizing_lx_planning: bool = _flag("CO_OPTIMIZING_LX_PLANNING", False)
-
 # Fraction of LX that is left to the back end.
 dxp_lx_frac_avail: float = _number("DXP_LX_FRAC_AVAIL", "0.2", 0, 1)
 
-# Choose layouts of a whole graph together.
-layout_solver: bool = _flag("LAYOUT_SOLVER", False)
-
-# Number cores so that those that share a sum are neighbours.
-core_id_k_fast_emission: bool = _flag("SPYRE_CORE_ID_K_FAST_EMISSION", True)
-
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
-
-# Emit KTIR instead of SuperDSC.
-ktir: bool = _flag("TORCH_SPYRE_KTIR", False)
 
 # Bytes that compiled kernels may take on disk; the least recently used go first.
 kernel_cache_bytes: int = 1 << 30

@@ -192,7 +192,7 @@ def _gradient_of_weight(
 
 
 # Not in PyTorch's core table, since other devices have kernels for them.
-_MORE = [
+_MORE: list[Any] = [
     aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_functional,
     aten._native_batch_norm_legit_no_training,

@@ -112,6 +112,7 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
     if lowering is None:
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
+    builder.strides = _first_strides(node)
     builder.source, builder.hints = _source(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: values[n])
     for fake in tensors_of(node.meta.get("val")):
@@ -127,6 +128,11 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
         raise Unsupported(
             f"{node.target} of {shapes}: {refusal}" + (f" ({builder.source})" if builder.source else "")
         ) from None
+
+
+def _first_strides(node: fx.Node) -> tuple[int, ...]:
+    fake = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    return tuple(integers(fake.stride())) if isinstance(fake, torch.Tensor) else ()
 
 
 class _Numbers:

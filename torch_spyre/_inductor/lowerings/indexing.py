@@ -50,7 +50,7 @@ class _Advanced:
 def index(b: Builder, x: Value, indices: Indices) -> Value:
     x = _indexable(b, x)
     at = _Advanced(x, indices)
-    return b.gather(at.access, at.sizes, at.jumps, b.empty(at.sizes, x.dtype))
+    return b.gather(at.access, at.sizes, at.jumps, x.dtype)
 
 
 def _indexable(b: Builder, x: Value) -> Value:
@@ -147,7 +147,7 @@ def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = Fal
     x, dim = _indexable(b, x), dim % len(x.size)
     strides = tuple(0 if d == dim else s for d, s in enumerate(x.stride))
     access = Access(x.buffer, strides, x.offset)
-    return b.gather(access, at.size, [(at, x.size[dim], x.stride[dim])], b.empty(at.size, x.dtype))
+    return b.gather(access, at.size, [(at, x.size[dim], x.stride[dim])], x.dtype)
 
 
 @lowers(aten.index_select.default)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -79,10 +80,29 @@ def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
         size[size.index(-1)] = x.numel // rest if rest else 0
     if 0 in size or 0 in x.size:
         return replace(x, size=tuple(size), stride=contiguous(size))
-    try:
-        return viewed(x, aten.view.default, size)
-    except (RuntimeError, ValueError):  # the latter from fake tensors
-        return viewed(b.copy(x), aten.view.default, size)
+    stride = _strides_as(x, size)
+    if stride is None:
+        return replace(b.copy(x), size=tuple(size), stride=contiguous(size))
+    return replace(x, size=tuple(size), stride=stride)
+
+
+def _strides_as(x: Value, size: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of ``x`` seen in another size; None where no strides say it."""
+    dims = [(n, s) for n, s in zip(x.size, x.stride, strict=True) if n != 1]
+    strides: list[int] = []
+    wanted = list(size)
+    while dims:
+        # Dimensions that go on evenly count as one.
+        n, step = dims.pop()
+        while dims and dims[-1][1] == n * step:
+            n *= dims.pop()[0]
+        while n > 1 or (wanted and wanted[-1] == 1):
+            if not wanted or n % wanted[-1]:
+                return None
+            strides.append(step)
+            step, n = step * wanted[-1], n // wanted.pop()
+    strides += [1] * len(wanted)
+    return tuple(reversed(strides))
 
 
 @lowers(aten.as_strided.default)
@@ -90,13 +110,16 @@ def as_strided(
     b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
     """Offsets count from the beginning of the storage; a value inside a kernel begins there."""
+    if b.buffer(x).kind == "internal" and (x.offset or x.stride != b.strides or x.numel != prod(b.buffer(x).size)):
+        x = b.copy(x, stride=b.strides)
     offset = x.offset if storage_offset is None else storage_offset - b.storage_offset(x)
     return replace(x, size=tuple(size), stride=tuple(stride), offset=offset)
 
 
 @lowers(aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default)
 def clone(b: Builder, x: Value, *, memory_format: torch.memory_format | None = None) -> Value:
-    return b.copy(x, stride=b.meta.stride())
+    """What a kernel computes does not change afterwards: a clone is the same value."""
+    return x
 
 
 @lowers(aten.copy.default)
@@ -132,6 +155,4 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    wanted = dtype or x.dtype
-    converted = b.cast(x, wanted, stride=b.meta.stride())
-    return b.copy(converted, stride=b.meta.stride()) if converted.buffer == x.buffer else converted
+    return b.cast(x, dtype or x.dtype)
