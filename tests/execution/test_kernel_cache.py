@@ -60,7 +60,7 @@ def test_keys_cover_text_signature_cores_hardware_and_settings(monkeypatch, tmp_
         kernel_cache.key_of("kernel", (Argument(layout, 0, 0), Argument(layout, 0, 0))),
         kernel_cache.key_of("kernel", (Argument(layout, 0, 0), Argument(layout, 0, 1))),
     ]
-    with config.patch(lx_planning=False):
+    with config.patch(sencores=3):
         keys.append(kernel_cache.key_of("kernel", SIGNATURE))
     with monkeypatch.context() as patch:
         patch.setattr(_C, "card_cores", lambda index: 7)

@@ -75,13 +75,13 @@ def test_artifacts_lie_in_the_debug_directory_of_their_compile(program, tmp_path
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("SENCORES", "33", "expected a number from 1 to 32"), ("LX_PLANNING", "yes", "expected 0 or 1")],
+    [("SENCORES", "33", "expected a number from 1 to 32"), ("SPYRE_INDUCTOR_IGNORE_HINTS", "yes", "expected 0 or 1")],
 )
 def test_wrong_settings_are_named(python, name, value, message):
     assert f"{name}={value!r}: {message}" in python("from torch_spyre._inductor import config", **{name: value}).stderr
 
 
 def test_settings_can_be_patched():
-    with config.patch(lx_planning=False):
-        assert not config.lx_planning
-    assert config.lx_planning
+    with config.patch(ignore_hints=True):
+        assert config.ignore_hints
+    assert not config.ignore_hints

@@ -32,9 +32,6 @@ def _flag(name: str, default: bool) -> bool:
 # Cores that work may be divided over; the card may have fewer.
 sencores: int = int(_number("SENCORES", "32", 1, 32))
 
-# Fraction of LX that is left to the back end.
-dxp_lx_frac_avail: float = _number("DXP_LX_FRAC_AVAIL", "0.2", 0, 1)
-
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 
