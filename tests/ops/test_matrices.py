@@ -9,9 +9,9 @@ from tests.ops.grid import Case, Row, check, check_together, real, total
 SHAPES = ((3, 63, 65), (64, 64, 64), (1, 1, 1), (127, 129, 3), (1, 1000, 65), (65, 64, 1), (129, 3, 127))
 
 
-def product(name, function, left, right, *more, shapes=SHAPES, **options):
+def product(name, function, left, right, *more, shapes=SHAPES, terms=lambda x, *_: x.shape[-1], **options):
     inputs = (real(-1, 1, left), real(-1, 1, right), *(real(-1, 1, size) for size in more))
-    return Row(name, function, inputs, total(function, lambda x, *_: x.shape[-1]), shapes=shapes, **options)
+    return Row(name, function, inputs, total(function, terms), shapes=shapes, **options)
 
 
 def added(name, function, left, right, more, shapes=SHAPES):
@@ -65,7 +65,7 @@ def convolution(name, function, x, weight, *bias):
 ROWS = [
     product("mm", torch.mm, left, right),
     product("mm transposed", lambda x, y: x @ y.t(), left, lambda s: (s[2], s[1])),
-    product("mm from transposed", lambda x, y: x.t() @ y, lambda s: (s[1], s[0]), right),
+    product("mm from transposed", lambda x, y: x.t() @ y, lambda s: (s[1], s[0]), right, terms=lambda x, *_: len(x)),
     product("bmm", torch.bmm, *batch(3)),
     product("bmm transposed", lambda x, y: x @ y.mT, lambda s: (3, s[0], s[1]), lambda s: (3, s[2], s[1])),
     product("matmul 4", torch.matmul, *batch(2, 3)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import frexp, isfinite, prod
+from math import copysign, floor, frexp, isfinite, prod
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class Builder:
     hints: dict[str, Any] = field(default_factory=dict)
     op: Any = None
     meta: Any = None
-    strides: tuple[int, ...] = ()  # that tracing saw in the first argument of ``op``
+    root: Value | None = None  # for as_strided, the value whose memory it counts in; None: an input
     offsets: dict[str, int] = field(default_factory=dict)  # of inputs, where tracing saw them in their storage
     filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number everywhere
 
@@ -213,7 +213,8 @@ class Builder:
         return x if x.stride == contiguous(x.size) else self.copy(x)
 
     def fill(self, value: Number, out: Value) -> Value:
-        self.add("copy", out.size, out.access(), [Constant(float(value), out.dtype)])
+        value = as_kept(value, out.dtype)
+        self.add("copy", out.size, out.access(), [Constant(value, out.dtype)])
         buffer = self.buffer(out)
         if buffer.kind == "internal" and out.numel == prod(buffer.size) and _exact(value, out.dtype):
             self.filled[out.buffer] = value
@@ -372,6 +373,21 @@ def _holds(kept: torch.dtype, dtype: torch.dtype) -> bool:
     return _C.get_device_dtype(kept) == _C.get_device_dtype(dtype) or (
         dtype == torch.float32 and kept in (torch.float16, torch.bfloat16, torch.bool)
     )
+
+
+def as_kept(value: Number, dtype: torch.dtype) -> float:
+    """A number as a tensor of this dtype would bring it to the card."""
+    if is_integer(dtype):
+        return float(int(value))
+    if dtype == torch.bool:
+        return float(bool(value))
+    value = float(torch.tensor(value, dtype=torch.float64).to(dtype))
+    if dtype == torch.float32 or not isfinite(value) or not value:
+        return value
+    mantissa, exponent = frexp(value)
+    value = copysign(floor(abs(mantissa) * 1024 + 0.5) * 2.0 ** (exponent - 10), value)
+    # The largest fp16 would round up to what is infinite on the way out.
+    return max(min(value, 65472.0), -65472.0) if dtype == torch.float16 else value
 
 
 def _exact(value: Number, dtype: torch.dtype) -> bool:

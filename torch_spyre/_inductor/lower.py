@@ -62,6 +62,8 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
 def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
     """A result in the strides that tracing found, which others count on, unless elements share memory there."""
     stride = tuple(integers(node.meta["val"].stride()))
+    if builder.buffer(value).dtype != value.dtype:  # a cast that cost nothing inside the kernel does here
+        value = builder.copy(value, stride=stride)
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
     if any(n > 1 and s == 0 for n, s in zip(value.size, stride, strict=True)):
@@ -112,7 +114,7 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
     if lowering is None:
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
-    builder.strides = _first_strides(node)
+    builder.root = _root(builder, node, values)
     builder.source, builder.hints = _source(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: values[n])
     for fake in tensors_of(node.meta.get("val")):
@@ -130,9 +132,19 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
         ) from None
 
 
-def _first_strides(node: fx.Node) -> tuple[int, ...]:
-    fake = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
-    return tuple(integers(fake.stride())) if isinstance(fake, torch.Tensor) else ()
+def _root(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Value | None:
+    """For ``as_strided``: the tensor whose memory it counts in, laid out as tracing saw it."""
+    if node.target is not torch.ops.aten.as_strided.default:
+        return None
+    source: Any = node.args[0]
+    while source.op == "call_function" and getattr(source.target, "is_view", False):
+        source = source.args[0]
+    if source.op != "call_function" or not isinstance(values.get(source), Value):
+        return None
+    value = as_promised(builder, values[source], source)
+    buffer = builder.buffer(value)
+    own = buffer.kind == "internal" and not value.offset and (value.size, value.stride) == (buffer.size, buffer.stride)
+    return value if own else builder.copy(value, stride=value.stride)
 
 
 class _Numbers:

@@ -113,6 +113,8 @@ class _Partition:
                 return False
             for given in node.all_input_nodes:
                 self.value(given)
+            if _is_mutable(node) and not self._owns_target(node):
+                return False
             segment.values[node] = lower_node(segment.builder, node, segment.values)
         except Unsupported as refusal:
             log.info("not on the card: %s", refusal)
@@ -131,6 +133,15 @@ class _Partition:
                     self.take(user)
         return True
 
+    def _owns_target(self, node: fx.Node) -> bool:
+        """Whether what a node writes into is memory of its own; a clone that cost nothing so far becomes a copy now."""
+        segment, target = self.segment, node.args[0]
+        assert isinstance(target, fx.Node)
+        if target in segment.copies:
+            segment.values[target] = copy = segment.copies.pop(target)
+            segment.owners[copy.buffer] = self.memory.get(target, target)
+        return self.memory.get(target, target) not in segment.copies
+
     def _own(self, node: fx.Node, value: Value) -> None:
         """Ops with nothing to do on the card give the value they got. What leaves the kernel has memory of its own."""
         segment, memory = self.segment, self.memory.get(node, node)
@@ -146,8 +157,13 @@ class _Partition:
                 segment.values[node] = copy
 
     def _all_on_card(self, node: fx.Node) -> bool:
-        tensors = [t for given in node.all_input_nodes for t in tensors_of(given.meta.get("val"))]
-        return all(t.device.type == DEVICE_NAME for t in tensors)
+        """Whether a node works on one card alone; a kernel does, too."""
+        tensors = [t for each in (node, *node.all_input_nodes) for t in tensors_of(each.meta.get("val"))]
+        if any(t.device.type != DEVICE_NAME for t in tensors) or len({t.device for t in tensors}) != 1:
+            return False
+        if self.segment.nodes and tensors_of(self.segment.nodes[0].meta["val"])[0].device != tensors[0].device:
+            self.flush(node)
+        return True
 
     def value(self, node: fx.Node) -> Any:
         """What a node is inside the current segment; tensors from outside become inputs of the kernel."""

@@ -203,6 +203,7 @@ at::Scalar local_scalar(const at::Tensor& self) {
 
 // The card cannot stop a program, so the host looks.
 void assert_holds(const at::Tensor& condition, c10::string_view message) {
+  if (card(condition.device().index()).mode() == spyre::Mode::timing) return;  // there are no values
   TORCH_CHECK(local_scalar(condition).toBool(), message);
 }
 

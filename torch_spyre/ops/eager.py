@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -17,6 +18,8 @@ from .._inductor.errors import Unsupported
 from ..constants import DEVICE_NAME
 
 Description = dict[str, Any]
+
+_one_at_a_time = threading.RLock()
 Results = list[torch.Tensor | None]
 
 
@@ -28,6 +31,16 @@ def compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     ("argument", i), ("output", j) or None. Where there is something to ``resize``, that is all there is to do: the call
     with its outputs resized is another one. Tensors of a call are counted on the card only, with lists flattened.
     """
+    # Dynamo, where it gave up on a frame and runs it, must not trace the compiler; and FX traces one graph at a time.
+    before = torch._C._dynamo.eval_frame.set_eval_frame(None)
+    try:
+        with _one_at_a_time:
+            return _compile_call(op, args, kwargs)
+    finally:
+        torch._C._dynamo.eval_frame.set_eval_frame(before)
+
+
+def _compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | str:
     functional = functional_overload(op)
     if functional is None:
         return f"{op} has no functional form."

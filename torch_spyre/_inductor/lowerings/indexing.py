@@ -19,7 +19,12 @@ Indices = Sequence[Value | None]
 
 @lowers(aten.embedding.default)
 def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
-    return index(b, weight, [indices])
+    return index(b, weight, [_from_zero(b, indices, weight.size[0])])
+
+
+def _from_zero(b: Builder, at: Value, extent: int) -> Value:
+    """Indices of an op for which negative ones are errors: the card would count them from the end."""
+    return b.pointwise("where", b.pointwise("lt", at, 0, dtype=torch.bool), extent, at, dtype=torch.int64)
 
 
 class _Advanced:
@@ -114,19 +119,23 @@ def _along(x: Value, dim: int, at: Value) -> list[Value | None]:
     return [None] * (dim % len(x.size)) + [at if at.size else at.unsqueeze(0)]
 
 
+def _along_from_zero(b: Builder, x: Value, dim: int, at: Value) -> list[Value | None]:
+    return _along(x, dim, _from_zero(b, at, x.size[dim]))
+
+
 @lowers(aten.index_add.default)
 def index_add(b: Builder, x: Value, dim: int, at: Value, values: Value, *, alpha: Number = 1) -> Value:
     _refuse_scalar(x, "index_add")
     if alpha != 1:
         wide = torch.int64 if is_integer(x.dtype) else torch.float32
         values = b.pointwise("mul", values, alpha if is_integer(x.dtype) else float(alpha), dtype=wide)
-    return index_put(b, x, _along(x, dim, at), values, True)
+    return index_put(b, x, _along_from_zero(b, x, dim, at), values, True)
 
 
 @lowers(aten.index_copy.default)
 def index_copy(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
     _refuse_scalar(x, "index_copy")
-    return index_put(b, x, _along(x, dim, at), values)
+    return index_put(b, x, _along_from_zero(b, x, dim, at), values)
 
 
 @lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
@@ -147,6 +156,7 @@ def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = Fal
     x, dim = _indexable(b, x), dim % len(x.size)
     strides = tuple(0 if d == dim else s for d, s in enumerate(x.stride))
     access = Access(x.buffer, strides, x.offset)
+    at = _from_zero(b, at, x.size[dim])
     return b.gather(access, at.size, [(at, x.size[dim], x.stride[dim])], x.dtype)
 
 
@@ -154,7 +164,7 @@ def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = Fal
 def index_select(b: Builder, x: Value, dim: int, at: Value) -> Value:
     if not x.size:
         return b.copy(x)
-    return index(b, x, _along(x, dim, at))
+    return index(b, x, _along_from_zero(b, x, dim, at))
 
 
 def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number, name: str) -> None:
@@ -163,6 +173,7 @@ def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number
     if isinstance(values, Value):
         for d, n in enumerate(at.size):
             values = values.narrow(d, 0, n)
+    at = _from_zero(b, at, x.size[dim])
     b.scatter(name, Access(x.buffer, strides, x.offset), at.size, [(at, x.size[dim], x.stride[dim])], values)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, is_integer
+from ..builder import Builder, Number, Unsupported, Value, as_kept, is_integer
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -105,12 +105,25 @@ def _tensors(inputs: tuple[Any, ...]) -> list[Value]:
     return [v for v in inputs if isinstance(v, Value)]
 
 
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A number is compared as an element of the other's dtype."""
+    halves = [v.dtype for v in inputs if isinstance(v, Value) and v.dtype in (torch.float16, torch.bfloat16)]
+    if not halves or all(isinstance(v, Value) for v in inputs):
+        return inputs
+    return tuple(v if isinstance(v, Value) else as_kept(v, halves[0]) for v in inputs)
+
+
 def _row(name: str) -> Callable[..., Value]:
     def lowering(b: Builder, *inputs: Any, **kwargs: Any) -> Value:
         if any(value is not None for value in kwargs.values()):
             raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "mul" and b.meta.dtype == torch.bool:
             return result(b, "logical_and", *inputs)
+        if name in _COMPARISONS:
+            inputs = _compared(inputs)
         if name in ("maximum", "minimum") and b.meta.dtype == torch.bool:
             return result(b, "logical_or" if name == "maximum" else "logical_and", *inputs)
         return result(b, name, *inputs)
@@ -236,6 +249,8 @@ def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) 
         return result(
             b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high)
         )
+    if is_integer(x.dtype):
+        x = b.cast(x, torch.float32)
     return result(b, "clamp", x, parameters=(-inf if low is None else low, inf if high is None else high))
 
 
@@ -244,7 +259,7 @@ def where(b: Builder, condition: Value, x: Value | Number, y: Value | Number) ->
     if condition.dtype != torch.bool:
         condition = b.cast(condition, torch.bool)
     if b.meta.dtype.is_floating_point:
-        x, y = (float(v) if not isinstance(v, Value) else v for v in (x, y))
+        x, y = (as_kept(v, b.meta.dtype) if not isinstance(v, Value) else v for v in (x, y))
     return result(b, "where", condition, x, y)
 
 
@@ -291,6 +306,7 @@ def nan_to_num(
     largest = torch.finfo(b.meta.dtype).max if b.meta.dtype.is_floating_point else 0
     if is_integer(x.dtype):
         return b.copy(x)
+    largest = as_kept(largest, b.meta.dtype)
     values = (nan or 0.0, largest if posinf is None else posinf, -largest if neginf is None else neginf)
     return result(b, "nan_to_num", x, parameters=values)
 

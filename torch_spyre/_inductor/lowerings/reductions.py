@@ -45,7 +45,8 @@ def _extreme(b: Builder, name: str, x: Value, dim: Any, keepdim: bool) -> Value:
         name = {"amax": "any", "amin": "all"}[name]
     if is_integer(x.dtype):
         x = b.cast(x, torch.int64)
-    return b.cast(fold(b, name, x, dim, keepdim, x.dtype), b.meta.dtype if not isinstance(b.meta, tuple) else x.dtype)
+    wanted = b.meta[0].dtype if isinstance(b.meta, tuple) else b.meta.dtype
+    return b.cast(fold(b, name, x, dim, keepdim, x.dtype), wanted)
 
 
 @lowers(aten.amax.default, aten.max.default)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Value
+from ..builder import Builder, Number, Unsupported, Value
 from .registry import lowers
 from .views import viewed
 
@@ -78,6 +79,22 @@ def select_scatter(b: Builder, x: Value, source: Value, dim: int, index: int) ->
 @lowers(aten.diagonal_scatter.default)
 def diagonal_scatter(b: Builder, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     return _scattered(b, x, source, aten.diagonal.default, offset, dim1, dim2)
+
+
+@lowers(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    b: Builder,
+    x: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    out = b.copy(x, b.like_meta())
+    if tuple(out.stride) != b.meta.stride():
+        raise Unsupported("as_strided_scatter into a tensor with gaps")
+    b.copy(source, replace(out, size=tuple(size), stride=tuple(stride), offset=storage_offset or 0))
+    return out
 
 
 @lowers(aten.repeat.default)

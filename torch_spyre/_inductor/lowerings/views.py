@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import torch
@@ -110,8 +109,8 @@ def as_strided(
     b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
     """Offsets count from the beginning of the storage; a value inside a kernel begins there."""
-    if b.buffer(x).kind == "internal" and (x.offset or x.stride != b.strides or x.numel != prod(b.buffer(x).size)):
-        x = b.copy(x, stride=b.strides)
+    if b.root is not None:
+        return replace(b.root, size=tuple(size), stride=tuple(stride), offset=storage_offset or 0)
     offset = x.offset if storage_offset is None else storage_offset - b.storage_offset(x)
     return replace(x, size=tuple(size), stride=tuple(stride), offset=offset)
 

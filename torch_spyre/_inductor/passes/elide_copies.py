@@ -10,7 +10,7 @@ from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
 
 
 def elide_copies(kernel: Kernel) -> None:
-    """After: no copy of a whole internal buffer whose producers could have written the copy's target."""
+    """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
     at = 0
     while at < len(kernel.ops):
         rewritten = _elided(kernel, at)
@@ -18,6 +18,7 @@ def elide_copies(kernel: Kernel) -> None:
             at += 1
         else:
             kernel.ops = rewritten
+    kernel.ops = [op for op in kernel.ops if not (op.name == "copy" and op.ins[0] == op.out)]
 
 
 def _elided(kernel: Kernel, at: int) -> list[LoopOp] | None:
@@ -84,15 +85,20 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
                 return None
             access = moved
         ins.append(access)
-    out = op.out
+    out, indirect = op.out, op.indirect
     if out.buffer == buffer.name:
-        if op.indirect and OPS[op.name].kind == "scatter":
-            return None
         found = _moved_access(out, op.sizes, copy, buffer)
         if found is None:
             return None
         out = found
-    return replace(op, ins=tuple(ins), out=out)
+        if indirect and OPS[op.name].kind == "scatter":
+            source = copy.ins[0]
+            assert isinstance(source, Access)
+            targets = dict(zip(zip(source.strides, copy.sizes, strict=True), copy.out.strides, strict=True))
+            if any((i.stride, i.extent) not in targets for i in indirect):
+                return None
+            indirect = tuple(replace(i, stride=targets[i.stride, i.extent]) for i in indirect)
+    return replace(op, ins=tuple(ins), out=out, indirect=indirect)
 
 
 def _moved_access(access: Access, sizes: tuple[int, ...], copy: LoopOp, buffer: Buffer) -> Access | None:

@@ -21,12 +21,13 @@ import torch
 
 from ...ops.table import OPS
 from ..errors import Unsupported
-from ..loop_ir import Access, Constant, Indirect, LoopOp
+from ..loop_ir import Access, Constant, Indirect, LoopOp, contiguous
 from .lift_ops import pieces_of
-from .lift_views import NotAligned, Piece, lift
+from .lift_views import NotAligned, Piece, TooManyPieces, lift
 from .plan import Plan
 
 MOVES = ("copy", "restickify")
+MANY_PIECES = 256
 
 
 def insert_restickify(plan: Plan) -> None:
@@ -59,8 +60,28 @@ class _Inserter:
         self.plan.kernel.ops = self.ops
 
     def add(self, op: LoopOp) -> None:
+        source = op.ins[0] if op.name in MOVES else None
+        if isinstance(source, Access) and self.tangled(op):
+            # Two sizes without a common measure: each is simple against plain order, if not against the other.
+            flat = self.plan.temporary(self.dtype(source), (prod(op.sizes),), (0,))
+            between = Access(flat.name, contiguous(op.sizes))
+            self.ops.append(merged(replace(op, out=between)))
+            op = merged(replace(op, ins=(between,)))
         self.ops.append(op)
         self.versions[op.out.buffer] = self.versions.get(op.out.buffer, 0) + 1
+
+    def tangled(self, op: LoopOp) -> bool:
+        """Whether a move falls into a great many pieces."""
+        plain = [self.plan.side(a, -1) for a in (*op.ins, op.out) if isinstance(a, Access)]
+        for sides in (self.plan.sides(op), plain):
+            try:
+                lift(op.sizes, sides, MANY_PIECES)
+            except NotAligned:
+                continue
+            except TooManyPieces:
+                return True
+            return False
+        return False
 
     def pointwise(self, op: LoopOp) -> None:
         sizes = op.sizes
@@ -154,13 +175,13 @@ class _Inserter:
     def lies_along(self, access: Access, sizes: tuple[int, ...], loop: int) -> bool:
         """Along its sticks it moves with ``loop`` only, from the head of one on; or it does not move there."""
         own = self.plan.lane_loop(access, sizes)
-        if own < 0:
-            return not any(row[-1] for piece in self.pieces(access, sizes) for row in piece.sides[0].steps)
-        if own != loop:
-            return False
         try:
-            lift(sizes, [self.plan.side(access, loop)])
-        except NotAligned:
+            if own < 0:
+                return not any(row[-1] for piece in self.pieces(access, sizes) for row in piece.sides[0].steps)
+            if own != loop:
+                return False
+            lift(sizes, [self.plan.side(access, loop)], MANY_PIECES)
+        except (NotAligned, TooManyPieces):
             return False
         return True
 
@@ -168,12 +189,15 @@ class _Inserter:
         """Lies along ``loop`` from lane 0 on, also where that loop has a single point."""
         if self.plan.lane_loop(access, sizes) >= 0:
             return self.lies_along(access, sizes, loop)
-        pieces = self.pieces(access, sizes)
+        try:
+            pieces = self.pieces(access, sizes)
+        except TooManyPieces:
+            return False
         still = not any(row[-1] for p in pieces for row in [p.sides[0].constant, *p.sides[0].steps])
         return still and sizes[loop] == 1
 
     def pieces(self, access: Access, sizes: tuple[int, ...]) -> list[Piece]:
-        return lift(sizes, [self.plan.side(access, -1)])
+        return lift(sizes, [self.plan.side(access, -1)], MANY_PIECES)
 
     def folds_whole(self, op: LoopOp, access: Access) -> bool:
         """No piece of the view ends inside what the op folds."""
@@ -239,6 +263,22 @@ class _Inserter:
 
     def dtype(self, access: Access) -> torch.dtype:
         return self.plan.kernel.buffers[access.buffer].dtype
+
+
+def merged(op: LoopOp) -> LoopOp:
+    """The same move with loops that go on evenly as one."""
+    accesses = [*(a for a in op.ins if isinstance(a, Access)), op.out]
+    loops: list[tuple[int, list[int]]] = []
+    for i, n in enumerate(op.sizes):
+        steps = [a.strides[i] for a in accesses]
+        if n == 1:
+            continue
+        if loops and all(outer == n * inner for outer, inner in zip(loops[-1][1], steps, strict=True)):
+            loops[-1] = (loops[-1][0] * n, steps)
+        else:
+            loops.append((n, steps))
+    moved = [replace(a, strides=tuple(steps[k] for _, steps in loops)) for k, a in enumerate(accesses)]
+    return replace(op, sizes=tuple(n for n, _ in loops), ins=tuple(moved[:-1]), out=moved[-1])
 
 
 def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:

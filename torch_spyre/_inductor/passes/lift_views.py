@@ -155,9 +155,13 @@ class _State:
 MOST_PIECES = 4096
 
 
+class TooManyPieces(Unsupported):
+    """The loops of a view and the dimensions of the card have hardly a common measure."""
+
+
 class _Lifter:
-    def __init__(self, sides: list[Side]) -> None:
-        self.sides = sides
+    def __init__(self, sides: list[Side], most: int) -> None:
+        self.sides, self.most = sides, most
         self.todo: list[_State] = []
         self.pieces: list[Piece] = []
 
@@ -172,8 +176,8 @@ class _Lifter:
             state = self.todo.pop()
             if self._place_all(state):
                 self.pieces.append(self._piece(state))
-                if len(self.pieces) > MOST_PIECES:
-                    raise Unsupported(f"a view that falls into more than {MOST_PIECES} pieces on the card")
+                if len(self.pieces) > self.most:
+                    raise TooManyPieces(f"a view that falls into more than {self.most} pieces on the card")
         return self.pieces
 
     def _place_all(self, state: _State) -> bool:
@@ -305,8 +309,8 @@ class _Lifter:
         return found
 
 
-def lift(counts: tuple[int, ...], sides: list[Side]) -> list[Piece]:
+def lift(counts: tuple[int, ...], sides: list[Side], most: int = MOST_PIECES) -> list[Piece]:
     """The pieces of an iteration space. Raises NotAligned if a stick loop cannot stay whole along its sticks."""
     if any(n == 0 for n in counts):
         return []
-    return _Lifter(sides).run(counts)
+    return _Lifter(sides, most).run(counts)

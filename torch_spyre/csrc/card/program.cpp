@@ -189,7 +189,7 @@ struct StepCheck {
     __int128 points = 1;
     for (int64_t extent : step.extents) {
       if (extent < 1) refuse("extents", "every extent must be at least 1, one is " + text(extent));
-      if ((points *= extent) > kAddresses) refuse("extents", "more points than the card has addresses");
+      if ((points *= extent) > (__int128{1} << 62)) refuse("extents", "more points than can be counted");
     }
     if (step.slices.size() != rank)
       refuse("slices", "needs one entry per extent, has " + text(step.slices.size()) + " for " + text(rank));

@@ -1,0 +1,121 @@
+"""Corners: odd reshapes, dtypes that share a format, numbers, indices, threads, and what a cache update costs."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+A = torch.arange(-6, 6, dtype=torch.int32).view(4, 3)
+X = torch.linspace(-3, 3, 6 * 70).view(6, 70)
+TENTH = torch.full((3,), 0.1, dtype=torch.float16)
+ways = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+
+
+@ways
+@pytest.mark.parametrize(
+    "function, x",
+    [
+        (lambda x: x.view(101, 100) + 1, torch.linspace(-1, 1, 10100).view(100, 101)),
+        (lambda x: x.view(999, 1000) * 2, torch.linspace(-1, 1, 999000).view(1000, 999)),
+        (lambda x: x.t().reshape(70, 6).t(), X),
+        (lambda a: a.amax(1), A),
+        (lambda a: a.max(1)[0], A),
+        (lambda a: torch.full_like(a, 2.7) + a, A),
+        (lambda a: a.clamp(-2.5, 3.5), A),
+        (lambda x: x.t().flip(0).as_strided((4,), (1,), 0), X),
+        (lambda x: x.clone().as_strided((6, 2), (70, 1), 1), X),
+        (lambda x: torch.as_strided_scatter(x, x[0, :3], (3,), (1,), 5), X),
+        (lambda h: h == 0.1, TENTH),
+        (lambda h: h >= 0.1, TENTH),
+        (lambda x: x.clone().index_put_((torch.tensor([1, 3], device=x.device),), x[0]) + x, X),
+    ],
+)
+def test_exact_values(function, x, compiled):
+    with torch.spyre.fallback("error"):
+        result = (torch.compile(function) if compiled else function)(x.to("spyre"))
+    want = function(x)
+    assert result.dtype == want.dtype and torch.equal(result.cpu(), want)
+
+
+@ways
+def test_the_smallest_half_is_finite(compiled):
+    def masked(h):
+        return h.masked_fill(h > 0, torch.finfo(torch.float16).min)
+
+    result = (torch.compile(masked) if compiled else masked)(TENTH.to("spyre"))
+    assert result.cpu().tolist() == [-65472.0] * 3
+
+
+@ways
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x, at: F.embedding(at, x),
+        lambda x, at: x.gather(0, at.view(-1, 1)),
+        lambda x, at: x.index_select(0, at),
+        lambda x, at: x.index_copy(0, at, x[:1]),
+        lambda x, at: x.scatter(0, at.view(-1, 1), 1.0),
+    ],
+)
+def test_negative_indices_are_errors_where_pytorch_has_none(op, compiled):
+    with pytest.raises(IndexError, match="out of bounds for a dimension of 6"):
+        (torch.compile(op) if compiled else op)(X.to("spyre"), torch.tensor([-1]).to("spyre")).cpu()
+
+
+@ways
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda cache, at, new: cache.index_copy_(0, at, new),
+        lambda cache, at, new: cache.index_put_((at,), new),
+        lambda cache, at, new: cache[4:6].copy_(new),
+    ],
+    ids=["index_copy_", "index_put_", "slice"],
+)
+def test_an_update_costs_what_it_writes(update, compiled):
+    """Not what the cache holds: 64 MiB take longer to copy than the limit."""
+    cache = torch.zeros(8192, 4096, dtype=torch.float16, device="spyre")
+    at, new = torch.tensor([4, 5]).to("spyre"), torch.ones(2, 4096, dtype=torch.float16, device="spyre")
+    function = torch.compile(update) if compiled else update
+    function(cache, at, new)
+    start, end = (torch.spyre.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    function(cache, at, new)
+    end.record()
+    torch.spyre.synchronize()
+    assert start.elapsed_time(end) < 0.1
+    assert cache[3:7].cpu().sum(1).tolist() == [0, 4096, 4096, 0]
+
+
+def test_threads_compile_eager_ops(program):
+    code = """
+        import threading, torch
+        x = torch.randn(40, 70).to("spyre")
+        def work():
+            (x * 2.5).softmax(-1).cpu(); (x.exp() @ x.t()).cpu()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        print(torch.compile(lambda t: t + 1)(x.cpu()[:1, :1] * 0).item())
+    """
+    assert program(code) == "1.0\n"
+
+
+def test_frames_that_dynamo_gives_up_run_eagerly():
+    @torch.compile
+    def thrice(x):
+        for _ in range(3):
+            try:
+                print(end="")
+            finally:
+                x = x.sin()
+        return x
+
+    torch.testing.assert_close(thrice(X.to("spyre")).cpu(), X.sin().sin().sin())
+
+
+def test_two_cards_in_one_graph(program):
+    code = """
+        import torch
+        f = lambda t: torch.ones(3, device="spyre:1") + t.to("spyre:1").sum()
+        print(torch.compile(f)(torch.ones(4, device="spyre:0")).cpu().tolist())
+    """
+    assert program(code, AIU_WORLD_SIZE="2") == "[5.0, 5.0, 5.0]\n"
