@@ -230,3 +230,11 @@ def test_a_sum_has_one_order_in_all_layouts():
 def test_compiled_results_with_gaps():
     x = torch.stack([card(X), card(X)], -1)[..., 1]
     run(lambda x: x.select_scatter(x[0], 0, 1), [x], 32, True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_products_of_two_dtypes_are_errors(compiled):
+    product = torch.compile(torch.mm) if compiled else torch.mm
+    with torch.spyre.fallback("count"), pytest.raises(RuntimeError, match="same dtype"):
+        product(torch.ones(3, 3).to("spyre"), torch.ones(3, 3).half().to("spyre"))
+    torch.spyre.reset_fallback_counts()  # the error is the host's

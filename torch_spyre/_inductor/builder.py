@@ -319,6 +319,8 @@ class Builder:
         """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once."""
         if any(is_integer(v.dtype) or v.dtype == torch.bool for v in (a, b)):
             raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}: the card's matrix unit takes reals")
+        if a.dtype != b.dtype:
+            raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")  # PyTorch has an error for it
         batch = broadcast([a.size[:-2], b.size[:-2]])
         m, k, n = a.size[-2], a.size[-1], b.size[-1]
         if out is None:
