@@ -233,9 +233,7 @@ class Builder:
 
     # --- folds
 
-    def reduce(
-        self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, out: Value | None = None
-    ) -> Value:
+    def reduce(self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype) -> Value:
         """A fold over ``dims`` (all of them if empty)."""
         rank = len(x.size)
         dims = sorted({d % rank for d in dims}) if dims else list(range(rank))
@@ -244,7 +242,7 @@ class Builder:
         if is_integer(x.dtype) != is_integer(dtype) and dtype != torch.bool:
             x = self.cast(x, dtype)
         size = [1 if i in dims else x.size[i] for i in range(rank)]
-        result = out.expand(size) if out else self.empty(size, dtype)
+        result = self.empty(size, dtype)
         if folded == 0:
             self.fill(float("nan") if name == "mean" else OPS[name].start or 0.0, result)
         elif folded == 1:
@@ -315,7 +313,7 @@ class Builder:
 
     # --- matrices
 
-    def matmul(self, a: Value, b: Value, dtype: torch.dtype, out: Value | None = None) -> Value:
+    def matmul(self, a: Value, b: Value, dtype: torch.dtype) -> Value:
         """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once."""
         if any(is_integer(v.dtype) or v.dtype == torch.bool for v in (a, b)):
             raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}: the card's matrix unit takes reals")
@@ -323,8 +321,7 @@ class Builder:
             raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")  # PyTorch has an error for it
         batch = broadcast([a.size[:-2], b.size[:-2]])
         m, k, n = a.size[-2], a.size[-1], b.size[-1]
-        if out is None:
-            out = self.empty([*batch, m, n], dtype)
+        out = self.empty([*batch, m, n], dtype)
         if k == 0:
             return self.fill(0.0, out)
         a, b = a.expand([*batch, m, k]), b.expand([*batch, k, n])

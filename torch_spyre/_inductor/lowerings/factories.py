@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -62,8 +61,3 @@ def arange(b: Builder, *args: Number, **kwargs: Any) -> Value:
         return b.iota(b.meta.shape, int(start), [int(step)], b.meta.dtype)
     whole = b.iota(b.meta.shape, 0, [1], torch.float32)
     return b.pointwise("fma", whole, float(step), float(start), dtype=b.meta.dtype)
-
-
-def positions(b: Builder, size: Sequence[int], dim: int) -> Value:
-    """The coordinate along ``dim`` at every point."""
-    return b.iota(size, 0, [int(i == dim) for i in range(len(size))], torch.int64)

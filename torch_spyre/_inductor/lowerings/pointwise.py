@@ -101,10 +101,6 @@ def result(b: Builder, name: str, *inputs: Value | Number, parameters: tuple[flo
     return b.pointwise(name, *inputs, dtype=b.meta.dtype, parameters=parameters, stride=b.meta.stride())
 
 
-def _tensors(inputs: tuple[Any, ...]) -> list[Value]:
-    return [v for v in inputs if isinstance(v, Value)]
-
-
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
