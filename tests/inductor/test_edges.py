@@ -37,6 +37,15 @@ def test_exact_values(function, x, compiled):
 
 
 @ways
+def test_copies_of_a_part_begin_at_zero(compiled):
+    def corner(x):
+        return x.clone().as_strided((3, 2), (70, 1), 1) + 1
+
+    result = (torch.compile(corner) if compiled else corner)(X.to("spyre")[2:])
+    assert torch.equal(result.cpu(), corner(X[2:]))
+
+
+@ways
 def test_the_smallest_half_is_finite(compiled):
     def masked(h):
         return h.masked_fill(h > 0, torch.finfo(torch.float16).min)

@@ -118,7 +118,11 @@ def test_cpu_and_card_tensors_in_one_graph():
     assert torch.spyre.fallback_counts() == {}
 
 
-def test_there_and_back():
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_there_and_back(ci, monkeypatch):
+    monkeypatch.setenv("CI", ci)  # where it is set, Inductor refuses fallbacks of ops that it would take apart
+    torch._dynamo.reset()
+
     def function(x):
         y = (x * 2).cpu().flip(0).to("spyre")
         return y + x, y.to("cpu", torch.float16), x.to("spyre")

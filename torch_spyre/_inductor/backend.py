@@ -13,7 +13,7 @@ import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_custom_graph_passes
 from torch._inductor.scheduler import BaseScheduling
 from torch.fx import GraphModule
 
@@ -23,6 +23,7 @@ from . import config, guards
 from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
 from .hints import gather_hints
+from .keep_storages import KeepStorages
 
 # What Inductor does differently for graphs with card tensors.
 CONFIG = {
@@ -34,6 +35,8 @@ CONFIG = {
     "graph_partition": False,
     "triton.cudagraphs": False,
 }
+
+_EARLY = "joint_custom_pre_pass"  # Inductor's hook in front of its own passes
 
 # What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, and hints.
 _unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
@@ -71,6 +74,8 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _on_card(model_, example_inputs_):
             return original(model_, example_inputs_, inner_compile, config_patches, decompositions, **kwargs)
         patches = {**(config_patches or {}), **CONFIG}
+        theirs = get_custom_graph_passes(patches.get(_EARLY, inductor_config.joint_custom_pre_pass))
+        patches[_EARLY] = (*theirs, KeepStorages())
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
         guards.allow_fixed_sizes()
         unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))

@@ -35,6 +35,16 @@ def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     return {**_not_lowered({**core_aten_decompositions(), **get_decompositions(_MORE)}), **_OURS}
 
 
+@cache
+def withheld_decompositions() -> frozenset[Any]:
+    """Ops that Inductor would have taken apart and cannot lower whole: on other devices they run eagerly."""
+    from torch._inductor import decomposition
+
+    from .lowerings import LOWERINGS
+
+    return frozenset(decomposition.decompositions).intersection(LOWERINGS)
+
+
 def _not_lowered(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     from .lowerings import LOWERINGS
 

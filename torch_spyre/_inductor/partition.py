@@ -17,6 +17,7 @@ from torch._subclasses import FakeTensor
 
 from ..constants import DEVICE_NAME
 from .builder import Builder, Value
+from .decompositions import withheld_decompositions
 from .errors import Unsupported
 from .kernel_call import call_kernel, fall_back
 from .logging import get_logger
@@ -190,7 +191,9 @@ class _Partition:
         if self._conflicts(node):
             self.flush(node)
         touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
-        if touches and isinstance(node.target, torch._ops.OpOverload) and not _moves_devices(node):
+        if isinstance(node.target, torch._ops.OpOverload) and (
+            node.target in withheld_decompositions() or (touches and not _moves_devices(node))
+        ):
             fall_back(node)
         self.provide(node)
 

@@ -115,7 +115,7 @@ def as_strided(
     return replace(x, size=tuple(size), stride=tuple(stride), offset=offset)
 
 
-@lowers(aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default)
+@lowers(aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default, torch.ops.prims.clone.default)
 def clone(b: Builder, x: Value, *, memory_format: torch.memory_format | None = None) -> Value:
     """What a kernel computes does not change afterwards: a clone is the same value."""
     return x

@@ -1,0 +1,40 @@
+"""Copies that ``as_strided`` counts in stay copies.
+
+Inductor drops a clone that looks like its source. ``x.clone().as_strided(size, stride, offset)`` then counts its offset
+from the beginning of x's storage instead of the clone's, which is another place if x is a part of something larger.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from ..constants import DEVICE_NAME
+from ..execution.version import compiler_version
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+
+class KeepStorages(CustomGraphPass):
+    """Puts a copy that Inductor does not know how to drop, and that costs nothing in a kernel, in front of each."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        keep_storages(graph)
+
+    def uuid(self) -> str:
+        return compiler_version()
+
+
+def keep_storages(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        root = node.args[0]
+        while root.op == "call_function" and getattr(root.target, "is_view", False):
+            root = root.args[0]
+        value = root.meta.get("val")
+        if root.op != "call_function" or not isinstance(value, torch.Tensor) or value.device.type != DEVICE_NAME:
+            continue
+        with graph.inserting_after(root):
+            kept = graph.call_function(prims.clone.default, (root,), {"memory_format": torch.preserve_format})
+        kept.meta.update(root.meta)
+        node.replace_input_with(node.args[0], kept)
