@@ -1,0 +1,134 @@
+"""Many programs over a few workers, and what failed of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.fuzz.execute import Failure
+from tests.fuzz.generate import generate, settings_of
+from tests.fuzz.program import Program, from_json
+from tests.fuzz.shrink import shrink
+from tests.fuzz.worker import Worker, failure_of
+
+CHUNK = 50  # programs of the same settings that one worker runs in a row, sharing their kernels
+
+
+@dataclass(frozen=True)
+class Found:
+    """A failure of a program; not ``alone`` if it passes in a fresh process, after no other."""
+
+    seed: int
+    program: Program
+    failure: Failure
+    alone: bool = True
+
+
+@dataclass
+class Summary:
+    count: int = 0
+    steps: int = 0
+    compiled: int = 0
+    seconds: float = 0.0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    settings: Counter[str] = field(default_factory=Counter)
+    found: list[Found] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.count} programs ({self.compiled} compiled), {self.steps} steps, {self.seconds:.0f} s: "
+            f"{len(self.found)} failures",
+            "settings: " + ", ".join(f"{name} {n}" for name, n in sorted(self.settings.items())),
+        ]
+        if self.fallbacks:
+            lines.append("on the CPU: " + ", ".join(f"{op} {n}" for op, n in self.fallbacks.most_common()))
+        return "\n".join(lines)
+
+
+def fuzz(seeds: Iterable[int], jobs: int, progress: Callable[[Summary, bool], None] | None = None) -> Summary:
+    """Run the programs of these seeds; failures are as they were found. ``progress`` hears of each."""
+    summary, lock, start = Summary(), threading.Lock(), time.monotonic()
+    chunks = list(_chunks(seeds))
+
+    def work() -> None:
+        worker = Worker("run")
+        try:
+            while chunk := _take(chunks, worker.mode, lock):
+                mode = settings_of(chunk[0]).mode
+                if mode != worker.mode:
+                    worker.close()
+                    worker = Worker(mode)
+                for seed in chunk:
+                    answer = worker.run_seed(seed)
+                    with lock:
+                        _count(summary, seed, answer)
+                        summary.seconds = time.monotonic() - start
+                        if progress is not None:
+                            progress(summary, "failure" in answer)
+        finally:
+            worker.close()
+
+    threads = [threading.Thread(target=work) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    summary.found.sort(key=lambda found: found.seed)
+    return summary
+
+
+def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
+    def alike(seed: int) -> tuple:
+        settings = settings_of(seed)
+        return settings.mode, settings.cores, settings.lx
+
+    for _, group in itertools.groupby(sorted(seeds, key=alike), key=alike):
+        rest = list(group)
+        while rest:
+            yield rest[:CHUNK]
+            rest = rest[CHUNK:]
+
+
+def _take(chunks: list[list[int]], mode: str, lock: threading.Lock) -> list[int]:
+    """The next chunk, in the worker's mode while there is one."""
+    with lock:
+        at = next((i for i, chunk in enumerate(chunks) if settings_of(chunk[0]).mode == mode), 0)
+        return chunks.pop(at) if chunks else []
+
+
+def _count(summary: Summary, seed: int, answer: dict) -> None:
+    settings = settings_of(seed)
+    summary.count += 1
+    summary.steps += answer.get("steps", 0)
+    summary.compiled += settings.compiled
+    summary.fallbacks.update(answer.get("fallbacks", {}))
+    for name in (settings.mode, f"{settings.cores} cores", f"LX {settings.lx}"):
+        summary.settings[name] += 1
+    failure = failure_of(answer)
+    if failure is not None:
+        program = from_json(json.dumps(answer["program"])) if "program" in answer else generate(seed)
+        summary.found.append(Found(seed, program, failure))
+
+
+def shrunk(found: Found) -> Found:
+    """The failure again, in processes of its own, by the smallest program that shows it."""
+    workers: dict[str, Worker] = {}
+
+    def run(program: Program) -> Failure | None:
+        worker = workers.setdefault(program.settings.mode, Worker(program.settings.mode))
+        return worker.run(program)
+
+    try:
+        again = run(found.program)
+        if again is None:
+            return replace(found, alone=False)
+        program, failure = shrink(found.program, again, run)
+        return replace(found, program=program, failure=failure)
+    finally:
+        for worker in workers.values():
+            worker.close()

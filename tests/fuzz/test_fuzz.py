@@ -1,0 +1,125 @@
+"""Random programs on the card, and whether the fuzzer would notice."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.fuzz import bounds, execute, reference
+from tests.fuzz.bounds import Invalid, Ref
+from tests.fuzz.driver import fuzz, shrunk
+from tests.fuzz.execute import Failure
+from tests.fuzz.generate import generate
+from tests.fuzz.program import Input, Program, Settings, Step, from_json
+from tests.fuzz.shrink import shrink
+from tests.fuzz.worker import Worker
+
+EXIT = "__import__('os')._exit(3)"
+
+
+@pytest.mark.timeout(900)
+def test_programs():
+    """The same ones every time; ``make fuzz`` runs others."""
+    summary = fuzz(range(200), jobs=2)
+    report = [f"seed {f.seed}: {f.failure}\n{f.program.code()}" for f in map(shrunk, summary.found[:3])]
+    assert not summary.found, "\n\n".join([str(summary), *report])
+    assert summary.count == 200 and summary.compiled > 10
+
+
+@pytest.mark.parametrize("seed", range(0, 300, 23))
+def test_a_program_is_data(seed):
+    program = generate(seed)
+    assert from_json(program.to_json()) == program == generate(seed)
+    compile(program.script(), "script", "exec")
+    assert len(program.steps) >= 3
+
+
+def add_one(dtype: str, *steps: Step) -> Program:
+    """``a1`` has as many columns as ``a0``; the outputs are what the steps give."""
+    given = (Input("a0", (5, 7), dtype, "real", 0), Input("a1", (7,), dtype, "real", 1, "strided"))
+    return Program(Settings(), given, steps, 0, tuple(step.name for step in steps))
+
+
+CHAIN = add_one(
+    "float16",
+    Step("v0", "transpose", ("a0",), {"a": 0, "b": -1}),
+    Step("v1", "mul", ("a0", "a1"), {}),
+    Step("v2", "slice", ("v0",), {"index": "2:4"}),
+    Step("v3", "zero_", ("v2",), {}),
+    Step("v4", "sum", ("v1",), {"dim": [0], "keepdim": False}),
+)
+
+
+def test_bounds_follow_views_and_writes():
+    refs = reference.run(CHAIN).refs
+    assert refs["a0"].value[:, 2:4].abs().sum() == 0 and refs["a0"].exact is False
+    assert refs["v2"].exact and refs["v0"].value[2].abs().sum() == 0
+    # A product of two inputs that were rounded, rounded again: three times a unit of SEN169, and a little more.
+    off = refs["v1"].error / refs["v1"].value.abs()
+    assert 3 * 2**-9 < off.max() < 3 * 2**-9 + 1e-4
+
+
+def test_bounds_hold_on_the_host():
+    """PyTorch's own fp16 is nearer than the card's: what it gives has to be inside."""
+    for seed in range(40):
+        program = generate(seed)
+        found = reference.run(program)
+        for name, ref in found.refs.items():
+            if ref.dtype != torch.bfloat16:
+                assert execute.compare(name, found.native[name], ref) is None, (seed, name)
+
+
+def test_jumps_take_exact_operands_only():
+    jump = add_one("float16", Step("v0", "floor", ("a0",), {}))
+    with pytest.raises(Invalid, match="not exact"):
+        reference.run(jump)
+    whole = replace(jump, inputs=(replace(jump.inputs[0], kind="quarters"), jump.inputs[1]))
+    assert reference.run(whole).refs["v0"].exact
+
+
+def test_a_wrong_element_is_found():
+    value = torch.full((3, 2), 2.0, dtype=torch.float64)
+    ref = Ref(value, torch.full((3, 2), 0.01, dtype=torch.float64), torch.float16)
+    found = torch.full((3, 2), 2.005, dtype=torch.float16)
+    assert execute.compare("x", found, ref) is None
+    for wrong in (2.02, float("nan"), float("inf")):
+        found[2, 1] = wrong
+        failure = execute.compare("x", found, ref)
+        assert failure is not None and failure.kind == "values" and "x[2, 1]" in failure.what
+
+
+def test_other_strides_are_found():
+    found = execute.differing_form("x", torch.zeros(4, 3), torch.zeros(3, 4).t())
+    assert found is not None and "strides [3, 1], not torch.float32 (4, 3), strides [1, 4]" in found.what
+    assert execute.differing_form("x", torch.zeros(4, 1), torch.zeros(1, 4).t()) is None
+
+
+def test_failures_become_small():
+    """A card that cannot multiply: of five steps, two layouts and 5 x 7 elements one multiplication is left."""
+
+    def run(program: Program) -> Failure | None:
+        steps = [step for step in program.steps if step.op == "mul"]
+        return Failure("values", "wrong") if steps else None
+
+    program, _ = shrink(replace(CHAIN, settings=Settings("strict", 5, "off", True)), Failure("values", "wrong"), run)
+    assert [step.op for step in program.steps] == ["mul"]
+    assert program.settings == Settings()
+    assert all(given.layout == "plain" and set(given.shape) == {1} for given in program.inputs)
+
+
+def test_a_crash_is_a_failure_of_its_program():
+    fatal = Program(Settings(), CHAIN.inputs, (Step("v0", "slice", ("a0",), {"index": EXIT}),), 0, ("v0",))
+    worker = Worker("run")
+    try:
+        assert worker.run(fatal) == Failure("crash", "the process ended with code 3")
+        assert worker.run(CHAIN) is None
+    finally:
+        worker.close()
+
+
+def test_rounding_keeps_what_formats_have():
+    value = torch.tensor([257.0, 1024.0, 0.1, 0.0], dtype=torch.float64)
+    zero = torch.zeros_like(value)
+    assert bounds.rounded(value, zero, torch.float16)[1].tolist()[:2] == [0, 0]
+    assert bounds.rounded(value, zero, torch.bfloat16)[1][0] > 1  # eight bits
+    assert bounds.rounded(value, zero, torch.float32)[1][2] > 0
