@@ -24,6 +24,7 @@ from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
 from .hints import gather_hints
 from .keep_storages import KeepStorages
+from .specialize import DynamicCode, is_symbolic
 
 # What Inductor does differently for graphs with card tensors.
 CONFIG = {
@@ -77,13 +78,18 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         theirs = get_custom_graph_passes(patches.get(_EARLY, inductor_config.joint_custom_pre_pass))
         patches[_EARLY] = (*theirs, KeepStorages())
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
-        guards.allow_fixed_sizes()
         unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
-        def inner(*args: Any, **kwargs: Any) -> Any:
+        def compile_static(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
             with inductor_config.patch(patches), _keyed_on(unseen):
-                return inner_compile(*args, **kwargs)
+                return inner_compile(graph, inputs, **kwargs)
+
+        def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+            if not any(map(is_symbolic, inputs)):
+                return compile_static(graph, inputs, **kwargs)
+            is_backward = kwargs.get("is_backward", False)
+            return DynamicCode(graph, inputs, is_backward, functools.partial(compile_static, **kwargs))
 
         with inductor_config.patch(patches), _keyed_on(unseen):
             return original(model_, example_inputs_, inner, None, table, **kwargs)

@@ -38,7 +38,10 @@ ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 # Bytes that compiled kernels may take on disk; the least recently used go first.
 kernel_cache_bytes: int = 1 << 30
 
-_cache_config_ignore_prefix: list[str] = ["kernel_cache_bytes"]
+# Sizes of inputs that a graph with changing sizes keeps code for; the least recently used goes first.
+specializations_kept: int = 64
+
+_cache_config_ignore_prefix: list[str] = ["kernel_cache_bytes", "specializations_kept"]
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

@@ -1,7 +1,8 @@
 """Compiled code is made for the layouts of its inputs: another layout compiles anew.
 
 Dynamo guards on sizes, strides and dtypes and knows no layouts, so every card tensor that enters a graph gets a guard
-of its own, and the layouts take part in the keys of Inductor's caches.
+of its own, and the layouts take part in the keys of Inductor's caches. Where sizes may change, so do layouts that
+follow from them: a tensor that lay as tensors of its size do by default is guarded to do so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from .. import _C
 from ..constants import DEVICE_NAME
+from .specialize import is_symbolic
 
 
 def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
@@ -33,26 +35,16 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
         tensor = _entering(node)
         if tensor is None:
             continue
-        layouts.append(str(_C.get_spyre_tensor_layout(tensor)))
+        follows_size = is_symbolic(node.meta.get("example_value")) and _C.has_default_layout(tensor)
+        layouts.append("default" if follows_size else str(_C.get_spyre_tensor_layout(tensor)))
         here = (len(layouts), int(tensor.storage_offset()))
         first = storages.setdefault(tensor.untyped_storage()._cdata, here)
         if first is not here:
             layouts.append(f"on the storage of {first[0]}, {here[1] - first[1]} further")
         if context is not None:
-            context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(LAYOUT_MATCH))
+            guard = LAYOUT_DEFAULT if follows_size else LAYOUT_MATCH
+            context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(guard))
     return tuple(layouts)
-
-
-def allow_fixed_sizes() -> None:
-    """Kernels are made for the sizes of a call: ``mark_dynamic`` asks for less than that, but must not be an error.
-
-    Without its constraint, a size that is fixed is guarded, and another one compiles anew.
-    """
-    context = TracingContext.try_get()
-    shapes = context.fake_mode.shape_env if context is not None and context.fake_mode is not None else None
-    for fake in (shapes.tracked_fakes or ()) if shapes is not None else ():
-        constraints = getattr(fake.symbolic_context, "constraint_sizes", None) or []
-        constraints[:] = [None] * len(constraints)
 
 
 def _entering(node: Node) -> torch.Tensor | None:
@@ -67,6 +59,12 @@ def LAYOUT_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802 - Dynamo nam
     tensor = builder.get(guard)
     part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {_C.get_spyre_tensor_layout(tensor)}"
     builder.get_guard_manager(guard).add_lambda_guard(_lies_like(tensor), [part], guard.user_stack)
+
+
+def LAYOUT_DEFAULT(builder: Any, guard: Guard) -> None:  # noqa: N802
+    """The tensor lies on the card as tensors of its size do by default."""
+    part = f"{builder.arg_ref(guard)}.device_tensor_layout() is the default one"
+    builder.get_guard_manager(guard).add_lambda_guard(_C.has_default_layout, [part], guard.user_stack)
 
 
 def _lies_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:

@@ -265,6 +265,9 @@ PYBIND11_MODULE(_C, m) {
 
   m.def("layout_key", [](const at::Tensor& tensor) { return py::bytes(layout_key(tensor)); }, py::arg("tensor"));
   m.def(
+      "has_default_layout", [](const at::Tensor& tensor) { return storage_of(tensor).has_default_layout(); },
+      py::arg("tensor"));
+  m.def(
       "argument_signature",
       [](const std::vector<at::Tensor>& tensors) { return py::bytes(argument_signature(tensors)); },
       py::arg("tensors"));
