@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import copysign, floor, frexp, isfinite, prod
+from math import frexp, isfinite, prod
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from .. import _C
 from ..ops.table import OPS
 from .errors import Unsupported
+from .launch_numbers import in_loop_ir, is_open
 from .loop_ir import Access, Buffer, Constant, Indirect, Kernel, LoopOp, contiguous
 
 Number = bool | int | float
@@ -152,7 +153,7 @@ class Builder:
         if out is None:
             out = self.empty(size, dtype, stride)
         ins = [o.expand(size).access() if isinstance(o, Value) else o for o in operands]
-        self.add(name, size, out.access(), ins, parameters=tuple(float(p) for p in parameters))
+        self.add(name, size, out.access(), ins, parameters=tuple(in_loop_ir(p) for p in parameters))
         return out
 
     def _operands(self, name: str, inputs: Sequence[Value | Number]) -> list[Value | Constant]:
@@ -170,7 +171,7 @@ class Builder:
         found: list[Value | Constant] = []
         for position, v in enumerate(inputs):
             if not isinstance(v, Value):
-                found.append(Constant(float(v), wanted))
+                found.append(Constant(in_loop_ir(v), wanted))
             elif position < first or is_integer(v.dtype) != real:
                 found.append(v)
             else:
@@ -214,11 +215,14 @@ class Builder:
 
     def fill(self, value: Number, out: Value) -> Value:
         value = as_kept(value, out.dtype)
-        self.add("copy", out.size, out.access(), [Constant(value, out.dtype)])
-        buffer = self.buffer(out)
-        if buffer.kind == "internal" and out.numel == prod(buffer.size) and _exact(value, out.dtype):
+        self.add("copy", out.size, out.access(), [Constant(in_loop_ir(value), out.dtype)])
+        if not is_open(value) and _exact(value, out.dtype) and self._is_whole(out):
             self.filled[out.buffer] = value
         return out
+
+    def _is_whole(self, value: Value) -> bool:
+        buffer = self.buffer(value)
+        return buffer.kind == "internal" and value.numel == prod(buffer.size)
 
     def full(self, size: Sequence[int], value: Number, dtype: torch.dtype) -> Value:
         return self.fill(value, self.empty(size, dtype))
@@ -374,19 +378,11 @@ def _holds(kept: torch.dtype, dtype: torch.dtype) -> bool:
     )
 
 
-def as_kept(value: Number, dtype: torch.dtype) -> float:
+def as_kept(value: Any, dtype: torch.dtype) -> Any:
     """A number as a tensor of this dtype would bring it to the card."""
-    if is_integer(dtype):
-        return float(int(value))
-    if dtype == torch.bool:
-        return float(bool(value))
-    value = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    if dtype == torch.float32 or not isfinite(value) or not value:
-        return value
-    mantissa, exponent = frexp(value)
-    value = copysign(floor(abs(mantissa) * 1024 + 0.5) * 2.0 ** (exponent - 10), value)
-    # The largest fp16 would round up to what is infinite on the way out.
-    return max(min(value, 65472.0), -65472.0) if dtype == torch.float16 else value
+    if is_open(value):
+        return value.kept_as(dtype)
+    return float(int(value)) if is_integer(dtype) else _C.as_kept(value, dtype)
 
 
 def _exact(value: Number, dtype: torch.dtype) -> bool:

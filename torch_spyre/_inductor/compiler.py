@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from .. import _C
@@ -28,8 +27,10 @@ from .passes.separate_overlaps import separate_overlaps
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
-    """The description of a kernel for ``_C.prepare_kernel``, and how its outputs are to be allocated ("outputs")."""
-    kernel = copy.deepcopy(kernel)
+    """The description of a kernel for ``_C.prepare_kernel``, and how its outputs are to be allocated ("outputs").
+
+    The passes work on the kernel itself: it is used up.
+    """
     inputs, outputs = kernel.inputs(), kernel.outputs()
     names = [buffer.name for buffer in inputs]
     offsets = {name: argument.offset for name, argument in zip(names, signature, strict=True)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -42,10 +42,23 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Given:
+    """A number that is not known before a launch, which gives it: ``%index`` of the launch's numbers."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"%{self.index}"
+
+
+Parameter = float | Given
+
+
+@dataclass(frozen=True)
 class Constant:
     """An operand that is one number, not rounded to any format before the op uses it."""
 
-    value: float
+    value: Parameter
     dtype: torch.dtype
 
 
@@ -70,7 +83,7 @@ class LoopOp:
     out: Access
     ins: tuple[Access | Constant, ...]
     reduced: int = 0
-    parameters: tuple[float, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
     indirect: tuple[Indirect, ...] = ()
     checked: bool = False
     source: str = ""
@@ -113,7 +126,7 @@ class Kernel:
 
     def to_json(self) -> str:
         """A text from which :func:`from_json` makes the same kernel: what compiled graphs carry."""
-        buffers = [{**asdict(b), "dtype": str(b.dtype).removeprefix("torch.")} for b in self.buffers.values()]
+        buffers = [{**vars(b), "dtype": _short(b.dtype)} for b in self.buffers.values()]
         return json.dumps({"name": self.name, "buffers": buffers, "ops": [_op_fields(op) for op in self.ops]})
 
     def __str__(self) -> str:
@@ -123,7 +136,7 @@ class Kernel:
         for op in self.ops:
             folded = f" fold {op.reduced}" if op.reduced else ""
             ins = ", ".join(_text(access) for access in op.ins)
-            extra = f" {list(op.parameters)}" if op.parameters else ""
+            extra = f" [{', '.join(map(str, op.parameters))}]" if op.parameters else ""
             indirect = "".join(f" via {i.operand}:{i.extent}*{i.stride}" for i in op.indirect)
             lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {list(op.sizes)}{folded}{indirect}")
         return "\n".join(lines)
@@ -144,7 +157,7 @@ def _short(dtype: torch.dtype) -> str:
 
 def _text(access: Access | Constant) -> str:
     if isinstance(access, Constant):
-        return f"{access.value:g}"
+        return str(access.value) if isinstance(access.value, Given) else f"{access.value:g}"
     offset = f"{access.offset}+" if access.offset else ""
     return f"{access.buffer}[{offset}{'·'.join(map(str, access.strides))}]"
 
@@ -152,13 +165,30 @@ def _text(access: Access | Constant) -> str:
 def _op_fields(op: LoopOp) -> dict[str, Any]:
     def operand(access: Access | Constant) -> dict[str, Any]:
         if isinstance(access, Constant):
-            value = access.value if abs(access.value) < float("inf") else str(access.value)  # JSON has no inf and nan
-            return {"value": value, "dtype": _short(access.dtype)}
-        return asdict(access)
+            return {"value": to_number(access.value), "dtype": _short(access.dtype)}
+        return vars(access)
 
-    fields = asdict(op)
-    parameters = [p if abs(p) < float("inf") else str(p) for p in op.parameters]
-    return fields | {"ins": [operand(access) for access in op.ins], "parameters": parameters}
+    return vars(op) | {
+        "out": vars(op.out),
+        "ins": [operand(access) for access in op.ins],
+        "parameters": [to_number(p) for p in op.parameters],
+        "indirect": [vars(i) for i in op.indirect],
+    }
+
+
+def to_number(value: Parameter) -> float | str:
+    """For JSON, which has no inf and no nan."""
+    return value if not isinstance(value, Given) and abs(value) < float("inf") else str(value)
+
+
+def known(value: Parameter) -> float:
+    """A number that is not left to the launch."""
+    assert not isinstance(value, Given)
+    return value
+
+
+def from_number(value: float | str) -> Parameter:
+    return Given(int(value[1:])) if isinstance(value, str) and value.startswith("%") else float(value)
 
 
 def _order(given: list[int] | None) -> tuple[int, ...] | None:
@@ -173,7 +203,7 @@ def from_json(text: str) -> Kernel:
 
     def operand(fields: dict[str, Any]) -> Access | Constant:
         if "value" in fields:
-            return Constant(float(fields["value"]), getattr(torch, fields["dtype"]))
+            return Constant(from_number(fields["value"]), getattr(torch, fields["dtype"]))
         return access(fields)
 
     def op(fields: dict[str, Any]) -> LoopOp:
@@ -183,7 +213,7 @@ def from_json(text: str) -> Kernel:
             out=access(fields["out"]),
             ins=tuple(operand(o) for o in fields["ins"]),
             reduced=fields["reduced"],
-            parameters=tuple(float(p) for p in fields["parameters"]),
+            parameters=tuple(from_number(p) for p in fields["parameters"]),
             indirect=tuple(Indirect(**i) for i in fields["indirect"]),
             checked=fields["checked"],
             source=fields["source"],

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from .. import _C
 from .builder import Builder, Value
@@ -18,11 +17,11 @@ from .lowerings import LOWERINGS
 from .passes.dead_code import dead_code
 
 
-def lower_graph(gm: fx.GraphModule, name: str) -> Kernel:
+def lower_graph(graph: fx.Graph, name: str) -> Kernel:
     """The whole graph as one kernel: inputs are the placeholders, outputs what it returns, in order. Or Unsupported."""
     builder = Builder()
     values: dict[fx.Node, Any] = {}
-    for node in gm.graph.nodes:
+    for node in graph.nodes:
         if node.op == "placeholder":
             if isinstance(node.meta.get("val"), torch.Tensor):
                 values[node] = input_of(builder, node)
@@ -101,8 +100,11 @@ def integers(sizes: Any) -> list[int]:
 
 def _integer(n: int | torch.SymInt) -> int:
     """A size as a number; a symbolic one is fixed to what this call has, and guarded."""
-    if isinstance(n, torch.SymInt) and has_free_unbacked_symbols(n):
-        raise Unsupported("a size that depends on values")
+    if isinstance(n, torch.SymInt):
+        from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols  # slow, and eager ops have none
+
+        if has_free_unbacked_symbols(n):
+            raise Unsupported("a size that depends on values")
     return int(n)
 
 

@@ -13,6 +13,7 @@
 #include "generator.h"
 #include "jobplan.h"
 #include "measure.h"
+#include "numbers.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -171,6 +172,7 @@ PYBIND11_MODULE(_C, m) {
 
   // Layouts and tensors
   m.def("get_device_dtype", &device_dtype, py::arg("dtype"));
+  m.def("as_kept", &as_kept, py::arg("value"), py::arg("dtype"));
   m.def(
       "get_elem_in_stick", [](at::ScalarType dtype) { return spyre::elements_per_stick(device_dtype(dtype)); },
       py::arg("dtype"));
@@ -257,11 +259,10 @@ PYBIND11_MODULE(_C, m) {
       "prepare_kernel",
       [](const py::dict& code) { return std::const_pointer_cast<spyre::JobPlan>(prepare_kernel(code)); },
       py::arg("code"));
-  const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors) {
-    launch_jobplan(plan, tensors);
-  };
-  m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"));
-  m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"));
+  const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
+                         const std::vector<double>& numbers) { launch_jobplan(plan, tensors, numbers); };
+  m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
+  m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
 
   m.def("layout_key", [](const at::Tensor& tensor) { return py::bytes(layout_key(tensor)); }, py::arg("tensor"));
   m.def(

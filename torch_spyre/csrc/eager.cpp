@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/DynamicCast.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
@@ -18,6 +19,7 @@
 #include "factories.h"
 #include "fallback.h"
 #include "jobplan.h"
+#include "numbers.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -43,21 +45,73 @@ void put(std::string& key, const spyre::Layout& layout) {
   put(key, c10::IntArrayRef(layout.stride_map));
 }
 
-// Everything about a call that its kernel depends on, as bytes.
+// An argument that is a number, and no flag or size.
+std::optional<double> number_in(const c10::IValue& value, c10::TypePtr type) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined() || !tensor.device().is_cpu() || tensor.dim() > 0 || tensor.is_conj() || tensor.is_neg() ||
+        tensor.is_complex() || tensor.scalar_type() == at::kBool)
+      return std::nullopt;
+    return c10::fetch_and_cast<double>(tensor.scalar_type(), tensor.const_data_ptr());
+  }
+  if (value.isDouble()) return value.toDouble();
+  if (!value.isInt()) return std::nullopt;
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  return type->kind() == c10::TypeKind::NumberType ? std::optional<double>(value.toInt()) : std::nullopt;
+}
+
+bool is_default(const c10::Argument& argument, double number) {
+  const std::optional<c10::IValue>& value = argument.default_value();
+  return value && value->isScalar() && value->toScalar().toDouble() == number;
+}
+
+// Everything about a call that its kernel depends on, as bytes; but for numbers, which kernels may leave to launches.
+// The default of an argument is no such number: it stands for a simpler op.
 class Signature {
  public:
   Signature(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
     key.reserve(1024);
     put(key, op.operator_name().name);
     put(key, op.operator_name().overload_name);
-    for (const c10::IValue& argument : arguments) complete = complete && add(argument);
+    const std::vector<c10::Argument>& schema = op.schema().arguments();
+    for (size_t i = 0; complete && i < arguments.size(); ++i) {
+      const auto number = number_in(arguments[i], schema[i].real_type());
+      if (number && !is_default(schema[i], *number)) {
+        add_number(arguments[i]);
+        open.push_back(i);
+        numbers.push_back(*number);
+      } else {
+        complete = add(arguments[i]);
+      }
+    }
+  }
+
+  // For kernels that were compiled for the numbers of a call.
+  std::string key_with_numbers(c10::ArrayRef<c10::IValue> arguments) const {
+    Signature rest(key);
+    for (const size_t i : open) rest.add(arguments[i]);
+    return std::move(rest.key);
   }
 
   std::string key;
   c10::SmallVector<const at::Tensor*, 8> tensors;  // those on the card, lists flattened
+  c10::SmallVector<size_t, 4> open;                // arguments whose values are not in the key,
+  c10::SmallVector<double, 4> numbers;             // and their values
   bool complete = true;                            // false: an argument that no kernel can take
 
  private:
+  explicit Signature(std::string from) : key(std::move(from)) {}
+
+  void add_number(const c10::IValue& value) {
+    if (value.isTensor()) {
+      key += 'N';
+      key += static_cast<char>(value.toTensor().scalar_type());
+      key += static_cast<char>(value.toTensor().unsafeGetTensorImpl()->is_wrapped_number());
+    } else {
+      key += value.isInt() ? 'I' : 'R';
+    }
+  }
+
   bool add(const c10::IValue& value) {
     if (value.isTensor()) return add(value.toTensor());
     if (value.isNone()) {
@@ -136,15 +190,24 @@ struct Kernel {
     size_t index;
   };
 
+  // A number for the launch: one of the call's, with another sign, rounded as a tensor of a dtype would be.
+  struct Number {
+    size_t index;
+    bool negated;
+    std::optional<at::ScalarType> kept_as;
+  };
+
   bool native = false;
-  std::string reason;                          // why it is not
+  bool specific = false;                       // compiled for the numbers of its call; in general there is none
+  std::string reason;                          // why it is not native
   std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute, the results are empty
   std::vector<size_t> arguments;               // the launch takes these tensors of the call, then the outputs
   std::vector<Output> outputs;
+  std::vector<Number> numbers;
   std::vector<Return> returns;
   std::vector<std::pair<size_t, size_t>> copies;  // (tensor of the call, output copied into it afterwards)
-  std::vector<std::pair<size_t, spyre::Dims>>
-      resize;  // tensors of the call to resize; then the call has another kernel
+  std::vector<std::tuple<size_t, spyre::Dims, spyre::Dims>>
+      resize;  // tensors of the call to resize, with strides; then the call has another kernel
 };
 using KernelPtr = std::shared_ptr<const Kernel>;
 
@@ -229,8 +292,9 @@ py::object to_python(const c10::IValue& value, c10::TypePtr type) {
   }
 }
 
-Kernel parse(const py::object& found, size_t tensors) {
+Kernel parse(const py::object& found, size_t tensors, size_t numbers) {
   Kernel kernel;
+  kernel.specific = numbers > 0;
   const auto inside = [](size_t index, size_t count, const char* what) {
     TORCH_CHECK_INDEX(index < count, "a kernel names ", what, " ", index, " of ", count);
     return index;
@@ -240,10 +304,17 @@ Kernel parse(const py::object& found, size_t tensors) {
   kernel.native = true;
   const auto description = found.cast<py::dict>();
   for (const auto& entry : description["resize"].cast<py::list>()) {
-    const auto [tensor, size] = entry.cast<std::pair<size_t, spyre::Dims>>();
-    kernel.resize.emplace_back(inside(tensor, tensors, "tensor"), size);
+    const auto [tensor, size, strides] = entry.cast<std::tuple<size_t, spyre::Dims, spyre::Dims>>();
+    kernel.resize.emplace_back(inside(tensor, tensors, "tensor"), size, strides);
   }
   kernel.plan = description["plan"].cast<std::shared_ptr<spyre::JobPlan>>();
+  if (!description["numbers"].is_none()) {
+    kernel.specific = false;
+    for (const auto& entry : description["numbers"].cast<py::list>()) {
+      const auto [index, negated, dtype] = entry.cast<std::tuple<size_t, bool, std::optional<at::ScalarType>>>();
+      kernel.numbers.push_back({inside(index, numbers, "number"), negated, dtype});
+    }
+  }
   kernel.arguments = description["arguments"].cast<std::vector<size_t>>();
   for (const size_t argument : kernel.arguments) inside(argument, tensors, "tensor");
   for (const auto& entry : description["outputs"].cast<py::list>()) {
@@ -273,8 +344,9 @@ Kernel parse(const py::object& found, size_t tensors) {
   return kernel;
 }
 
+// `open`: arguments whose numbers the kernel may leave to its launches.
 KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, size_t tensors,
-                  c10::Device device) {
+                  c10::ArrayRef<size_t> open, c10::Device device) {
   py::gil_scoped_acquire gil;
   const c10::DeviceGuard on(device);
   // Python traces the op as if called afresh, not from below autograd.
@@ -292,8 +364,9 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
       }
     }
     const py::object compile_call = py::module_::import("torch_spyre.ops.eager").attr("compile_call");
-    auto kernel = std::make_shared<const Kernel>(
-        parse(compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named), tensors));
+    const py::object found =
+        compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named, open.vec());
+    auto kernel = std::make_shared<const Kernel>(parse(found, tensors, open.size()));
     if (kernel->plan) ++compiled;
     return kernel;
   } catch (py::error_already_set& error) {
@@ -318,7 +391,12 @@ void run(const Kernel& kernel, const Signature& call, size_t arguments, torch::j
   for (const size_t i : kernel.arguments) tensors.push_back(*call.tensors[i]);
   for (const Kernel::Output& output : kernel.outputs) tensors.push_back(allocate(output, device));
   if (kernel.plan) {
-    launch_jobplan(kernel.plan, tensors);
+    std::vector<double> numbers;
+    for (const Kernel::Number& number : kernel.numbers) {
+      const double value = number.negated ? -call.numbers[number.index] : call.numbers[number.index];
+      numbers.push_back(number.kept_as ? as_kept(value, *number.kept_as) : value);
+    }
+    launch_jobplan(kernel.plan, tensors, numbers);
     launched.fetch_add(1, std::memory_order_relaxed);
   }
   const auto output = [&](size_t i) -> const at::Tensor& { return tensors[kernel.arguments.size() + i]; };
@@ -334,6 +412,25 @@ void run(const Kernel& kernel, const Signature& call, size_t arguments, torch::j
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
+// The kernel for a call, compiled if it is the first of its kind.
+KernelPtr kernel_for(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, const Signature& call,
+                     c10::Device device) {
+  KernelPtr kernel = kernels().find(call.key);
+  const bool specific = kernel && kernel->specific;
+  if (specific) kernel = kernels().find(call.key_with_numbers(arguments));
+  if (kernel) return kernel;
+  kernel = compile(op, arguments, call.tensors.size(), specific ? c10::ArrayRef<size_t>() : call.open, device);
+  if (!specific && !kernel->specific) {
+    kernels().add(call.key, kernel);
+    return kernel;
+  }
+  auto marker = std::make_shared<Kernel>();
+  marker->specific = true;
+  kernels().add(call.key, std::move(marker));
+  kernels().add(call.key_with_numbers(arguments), kernel);
+  return kernel;
+}
+
 }  // namespace
 
 bool run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, std::string& reason) {
@@ -342,11 +439,7 @@ bool run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::D
     const auto arguments = torch::jit::last(*stack, count);
     Signature call(op, arguments);
     if (!call.complete) return false;
-    KernelPtr kernel = kernels().find(call.key);
-    if (!kernel) {
-      kernel = compile(op, arguments, call.tensors.size(), device);
-      kernels().add(call.key, kernel);
-    }
+    const KernelPtr kernel = kernel_for(op, arguments, call, device);
     if (!kernel->native || (resized && !kernel->resize.empty())) {
       reason = kernel->reason;
       return false;
@@ -355,7 +448,7 @@ bool run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::D
       run(*kernel, call, count, stack, device);
       return true;
     }
-    for (const auto& [tensor, size] : kernel->resize) fit_output(*call.tensors[tensor], size);
+    for (const auto& [tensor, size, strides] : kernel->resize) fit_output(*call.tensors[tensor], size, strides);
   }
 }
 

@@ -360,11 +360,14 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::T
 
 }  // namespace
 
-void fit_output(const at::Tensor& output, c10::IntArrayRef size) {
+void fit_output(const at::Tensor& output, c10::IntArrayRef size, c10::IntArrayRef strides) {
   SpyreStorageImpl& storage = storage_of(output);
   const bool whole = output.is_contiguous() && output.numel() == storage.elements() && storage.resizable();
   if (whole && output.sizes() != size) resize_storage_bytes(storage, 0);  // nothing to keep
   at::native::resize_output(output, size);
+  if (strides.empty() || output.strides() == strides) return;
+  if (whole) reshape_storage(storage, size, strides);
+  output.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
 }
 
 FallbackMode fallback_mode() { return mode; }
@@ -403,6 +406,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
         "random_.from",     "random_.to",   "bernoulli_.float",       "bernoulli_.Tensor", "exponential_", "geometric_",
         "log_normal_",      "cauchy_"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
+}
+
+// PyTorch would make the results of these ops before it asks for the overload with `out`, in a memory format that is
+// the host's business, or take two steps where the card has one.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  const std::set<std::string> composed = {"aten::abs",        "aten::isinf",       "aten::logical_and",
+                                          "aten::logical_or", "aten::logical_not", "aten::logical_xor",
+                                          "aten::nan_to_num"};
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (!op || !op->hasSchema() || name.getNamespace() != "aten" || op->schema().is_mutable() ||
+        !op->hasTag(at::Tag::pointwise) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
+      continue;
+    if (composed.count(name.name) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
+      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
+  }
 }
 
 }  // namespace torch_spyre

@@ -15,7 +15,8 @@ void set_fallback_mode(FallbackMode mode);
 std::map<std::string, int64_t> fallback_counts();
 void reset_fallback_counts();  // and warn anew
 
-// Resizes an output as PyTorch does: it warns unless the output was empty. What it held is lost.
-void fit_output(const at::Tensor& output, c10::IntArrayRef size);
+// Resizes an output as PyTorch does: it warns unless the output was empty. What it held is lost. Without strides it is
+// contiguous.
+void fit_output(const at::Tensor& output, c10::IntArrayRef size, c10::IntArrayRef strides = {});
 
 }  // namespace torch_spyre

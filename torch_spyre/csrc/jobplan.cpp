@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "storage.h"
@@ -14,6 +15,8 @@ namespace py = pybind11;
 namespace torch_spyre {
 
 namespace {
+
+constexpr int kMostNumbers = 1 << 16;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
   throw spyre::InvalidProgram(where + ": " + why);
@@ -57,6 +60,18 @@ double number(const py::handle& from, const char* name, const std::string& where
   }
 }
 
+// "%2" stands for number 2 of a launch; -1 where it is no such text.
+int launch_number(const py::handle& from, const std::string& where) {
+  if (!py::isinstance<py::str>(from)) return -1;
+  const auto text = from.cast<std::string>();
+  if (text.empty() || text[0] != '%') return -1;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0 || number >= kMostNumbers)
+    refuse(where, "'" + text + "' is no number of a launch");
+  return number;
+}
+
 // As _C.DataFormats, or by name.
 spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
   if (!from.contains("format") || !py::isinstance<py::str>(from["format"]))
@@ -70,7 +85,8 @@ spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
 spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
   if (from.contains("value")) {
     only(from, {"value", "format"}, where);
-    return {-1, 0, {}, format_field(from, where), -1, number(from["value"], "value", where)};
+    const int given = launch_number(from["value"], where);
+    return {-1, 0, {}, format_field(from, where), -1, given < 0 ? number(from["value"], "value", where) : 0, given};
   }
   only(from, {"argument", "offset", "strides", "format", "stick"}, where);
   return {field<int>(from, "argument", where), field<int64_t>(from, "offset", where, 0),
@@ -106,8 +122,11 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.constant = field<uint32_t>(given, "constant", where, 0);
     step.source = field<std::string>(given, "source", where, "");
     step.function = field<std::string>(given, "function", where, "");
-    for (const py::handle value : field<py::list>(given, "constants", where, py::list()))
-      step.constants.push_back(number(value, "constants", where));
+    for (const py::handle value : field<py::list>(given, "constants", where, py::list())) {
+      const int which = launch_number(value, where);
+      if (which >= 0) step.numbers.emplace_back(step.constants.size(), which);
+      step.constants.push_back(which < 0 ? number(value, "constants", where) : 0);
+    }
     step.reduced = field<int>(given, "reduced", where, 0);
     step.checked = field<bool>(given, "checked", where, false);
     step.tile = field<spyre::Dims>(given, "tile", where, {});
@@ -195,7 +214,8 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
   return on.prepare(std::move(plan));
 }
 
-void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors) {
+void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
+                    const std::vector<double>& numbers) {
   const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0].device().index();
   std::vector<spyre::Held> arguments;
   arguments.reserve(tensors.size());
@@ -212,7 +232,7 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std
     log_line(line);
   }
   // The plan's own memory may have to wait for work that is queued.
-  waiting([&] { card(device).launch(plan, arguments, current_stream(device)); });
+  waiting([&] { card(device).launch(plan, arguments, current_stream(device), numbers); });
 }
 
 }  // namespace torch_spyre

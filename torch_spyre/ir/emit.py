@@ -16,6 +16,7 @@ from .folds import (
     core_ids,
     core_slices,
     divided,
+    is_given,
     json_number,
     masked_tails,
     per_core,
@@ -113,8 +114,8 @@ def _labels(rank: int, matmul: bool) -> list[str]:
     return [*LABELS[:rank], *(f"d{i}" for i in range(len(LABELS), rank))]
 
 
-def _parameters(spec: OpSpec, row: OpRow) -> list[float]:
-    given = [float(value) for value in spec.op_info.get("parameters", ())]
+def _parameters(spec: OpSpec, row: OpRow) -> list[float | str]:
+    given = [value if is_given(value) else float(value) for value in spec.op_info.get("parameters", ())]
     if row.kind not in ("reduction", "scan") or row.start is None:
         return given
     start = row.start
@@ -123,15 +124,18 @@ def _parameters(spec: OpSpec, row: OpRow) -> list[float]:
     return [start, *given]
 
 
-def _constant(index: int, name: str, value: float, integer: bool) -> dict[str, Any]:
+def _constant(index: int, name: str, value: float | str, integer: bool) -> dict[str, Any]:
     """The number as the op computes with it: fp32 or int64, rounded to no format of memory."""
-    kept = ctypes.c_int64(int(value)) if integer else ctypes.c_float(value)  # beyond fp32 it is infinite
-    bits = int.from_bytes(bytes(kept), sys.byteorder)
     return {
         "dataFormat_": "IEEE_INT64" if integer else "IEEE_FP32",
         "name_": f"{name}{index}",
-        "data_": constant_data(bits),
+        "data_": constant_data(value if isinstance(value, str) else _bits(value, integer)),
     }
+
+
+def _bits(value: float, integer: bool) -> int:
+    kept = ctypes.c_int64(int(value)) if integer else ctypes.c_float(value)  # beyond fp32 it is infinite
+    return int.from_bytes(bytes(kept), sys.byteorder)
 
 
 def _inputs(spec: OpSpec, tensors: list[_Tensor]) -> tuple[list[str], list[dict[str, Any]]]:

@@ -35,9 +35,14 @@ def core_slices(slices: tuple[int, ...]) -> list[tuple[int, ...]]:
     return list(product(*map(range, slices)))
 
 
-def json_number(value: float) -> float | str:
+def json_number(value: float | str) -> float | str:
     """JSON has no infinities and no NaN."""
-    return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, str) or math.isfinite(value) else str(value)
+
+
+def is_given(value: Any) -> bool:
+    """Whether this stands for a number that a launch gives: "%2" is number 2 of them."""
+    return isinstance(value, str) and value[:1] == "%" and value[1:].isdecimal()
 
 
 def per_core(shape: Sequence[Dim]) -> dict[str, Any]:
@@ -99,8 +104,8 @@ def walk_of_cores(dim: Dim) -> dict[str, Any]:
     }
 
 
-def constant_data(bits: int) -> dict[str, Any]:
-    """``data_`` of a constant: the same bits for every core."""
+def constant_data(bits: int | str) -> dict[str, Any]:
+    """``data_`` of a constant: the same bits for every core, or what stands for a number of the launch."""
     return {
         "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
         "dim_prop_attr": [

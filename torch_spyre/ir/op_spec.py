@@ -52,7 +52,7 @@ class OpSpec:
     ``args`` are the inputs in order, then the output. ``op_info`` is JSON, so positions are texts: "constants" {input
     position: value} for inputs that are numbers (they have no TensorArg), "formats" {input position: name} of these,
     "parameters" [numbers of the op itself], "reduced" [names of folded symbols], "bounds" {position in args of an index
-    tensor: extent}, "checked", "source".
+    tensor: extent}, "checked", "source". The text "%2" in place of a number: number 2 of those that a launch gives.
     """
 
     op: str

@@ -10,7 +10,7 @@ from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
-from .folds import divided
+from .folds import divided, is_given
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec, TensorArg
@@ -35,7 +35,7 @@ def index_bounds(spec: OpSpec) -> dict[int, int]:
     return {int(position): extent for position, extent in spec.op_info.get("bounds", {}).items()}
 
 
-def constants_of(spec: OpSpec) -> dict[int, float]:
+def constants_of(spec: OpSpec) -> dict[int, float | str]:
     return {int(position): value for position, value in spec.op_info.get("constants", {}).items()}
 
 
@@ -120,9 +120,12 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     for position, name in spec.op_info.get("formats", {}).items():
         if int(position) not in constants or name not in DataFormats.__members__:
             yield "op_info.formats", f"{name} of input {position} is no format of a constant"
-    for position in integer_constants(spec):
-        if not isfinite(constants[position]) or constants[position] != int(constants[position]):
-            yield "op_info.constants", f"input {position} is an integer, not {constants[position]}"
+    for position, value in constants.items():
+        if isinstance(value, str):
+            if not is_given(value):
+                yield "op_info.constants", f"{value!r} of input {position} is no number"
+        elif position in integer_constants(spec) and (not isfinite(value) or value != int(value)):
+            yield "op_info.constants", f"input {position} is an integer, not {value}"
     wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:

@@ -72,9 +72,11 @@ def show(dsc: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def constant_value(constant: dict[str, Any]) -> float:
-    """The number that a constant's bits encode."""
+def constant_value(constant: dict[str, Any]) -> float | str:
+    """The number that a constant's bits encode, or what stands for a number of the launch."""
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
+    if isinstance(bits, str):
+        return bits
     if constant["dataFormat_"] == "IEEE_INT64":
         return float(bits - 2**64 if bits >= 2**63 else bits)
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])

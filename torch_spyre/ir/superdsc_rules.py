@@ -17,6 +17,7 @@ from .folds import (
     core_ids,
     core_slices,
     divided,
+    is_given,
     masked_tails,
     per_core,
     start_addresses,
@@ -415,7 +416,7 @@ RULES: list[Rule] = [
             list(f.op["constantInfo_"]) == [str(i) for i in range(len(f.constants))]
             and all(_constant(constant) for constant in f.constants)
         ),
-        "must number constants with bits in IEEE_FP32 or IEEE_INT64",
+        "must number constants with bits in IEEE_FP32 or IEEE_INT64, or a number of the launch",
     ),
     (
         "coordinateMasking_",
@@ -626,15 +627,14 @@ def _constant(constant: dict[str, Any]) -> bool:
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
     width = {"IEEE_FP32": 32, "IEEE_INT64": 64}[constant["dataFormat_"]]
     return (
-        _count(bits)
-        and bits < 2**width
+        (is_given(bits) or (_count(bits) and bits < 2**width))
         and isinstance(constant["name_"], str)
         and constant["data_"] == constant_data(bits)
     )
 
 
 def _number(value: Any) -> bool:
-    return type(value) in (int, float) or value in ("inf", "-inf", "nan")
+    return type(value) in (int, float) or value in ("inf", "-inf", "nan") or is_given(value)
 
 
 def _parameters(view: _File) -> int:

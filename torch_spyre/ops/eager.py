@@ -5,49 +5,60 @@
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
+from torch import fx
 from torch._ops import OpOverload
 
 from .. import _C
 from .._inductor.errors import Unsupported
 from ..constants import DEVICE_NAME
 
+aten = torch.ops.aten
 Description = dict[str, Any]
 
 _one_at_a_time = threading.RLock()
 Results = list[torch.Tensor | None]
 
 
-def compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | str:
+def compile_call(
+    op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], open: Sequence[int]
+) -> Description | str:
     """What ``_C`` needs to run such calls, or why the card cannot.
 
     ``plan`` is launched with the call's card tensors ``arguments`` and then with ``outputs``, allocated for each call;
     ``copies`` are pairs (tensor of the call, output to copy into it afterwards). ``returns`` has an entry per result:
     ("argument", i), ("output", j) or None. Where there is something to ``resize``, that is all there is to do: the call
     with its outputs resized is another one. Tensors of a call are counted on the card only, with lists flattened.
+
+    The arguments at the positions ``open`` are numbers that other such calls may have others in place of. ``numbers``
+    says which of them a launch takes, and how: (which, with the other sign, rounded to a dtype). It is None where the
+    description holds only for the numbers of this call.
     """
     # Dynamo, where it gave up on a frame and runs it, must not trace the compiler; and FX traces one graph at a time.
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)
     try:
         with _one_at_a_time:
-            return _compile_call(op, args, kwargs)
+            return _compile_call(op, args, kwargs, open)
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
 
-def _compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | str:
+def _compile_call(
+    op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], open: Sequence[int]
+) -> Description | str:
     functional = functional_overload(op)
     if functional is None:
         return f"{op} has no functional form."
     if why := _never_native(op, functional):
         return why
     try:
-        call = _Call(op, functional, (*args, *kwargs.values()))
+        call = _Call(op, functional, (*args, *kwargs.values()), open)
         return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
@@ -86,11 +97,29 @@ def _written(op: OpOverload) -> list[int]:
     return [i for i, each in enumerate(op._schema.arguments) if each.alias_info and each.alias_info.is_write]
 
 
+@cache
+def _lowered_whole(op: OpOverload) -> bool:
+    """Whether the op has a lowering that tracing would find."""
+    from .._inductor.lowerings import LOWERINGS
+
+    return op in LOWERINGS and not op._can_decompose()
+
+
+@cache
+def _lowered_with_numbers(op: OpOverload) -> bool:
+    """Whether its lowering is also that of an overload which takes a number."""
+    from .._inductor.lowerings import LOWERINGS
+
+    packet = op.overloadpacket
+    numeric = [getattr(packet, name) for name in packet.overloads() if "Scalar" in name]
+    return any(LOWERINGS.get(other) is LOWERINGS[op] for other in numeric)
+
+
 class _Call:
     """One call: its tensors on the card, and which of them are the inputs of its graph."""
 
-    def __init__(self, op: OpOverload, functional: OpOverload, values: Sequence[Any]) -> None:
-        self.op, self.functional, self.values = op, functional, values
+    def __init__(self, op: OpOverload, functional: OpOverload, values: Sequence[Any], open: Sequence[int]) -> None:
+        self.op, self.functional, self.values, self.open = op, functional, values, open
         leaves = [leaf for value in values for leaf in (value if isinstance(value, list) else [value])]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.tensors = [tensor for tensor in tensors if tensor.device.type == DEVICE_NAME]
@@ -115,33 +144,95 @@ class _Call:
                 outputs = [_output(r.size(), r.stride(), r.dtype, None) for r in fresh]
                 return _description(outputs=outputs, returns=returns)
             apart = [i for i in self.written if self._is_shared(i)]
-            graph = self._trace(apart)
-        plan, made = _compile(self.functional, graph, [self.tensors[i] for i in self.inputs])
+            plan, made, numbers = self._compile(results, apart)
         return _description(
             plan=plan,
+            numbers=numbers,
             arguments=[i for i in self.inputs if self.tensors[i].numel()],
             outputs=[_output(**output) for output in made],
             copies=[(target, output) for output, target in enumerate(apart)],
             returns=returns,
         )
 
+    def _compile(
+        self, results: Results, apart: Sequence[int]
+    ) -> tuple[_C.JobPlan | None, list[dict[str, Any]], list[Any] | None]:
+        """The plan, its outputs, and the numbers that its launches take."""
+        from .._inductor.launch_numbers import ValueNeeded, stand_ins
+
+        inputs = [self.tensors[i] for i in self.inputs]
+        if not self._is_lowered_whole():
+            return *_compile(self.functional, self._trace(apart), inputs), None
+        if self.open and torch.Tag.pointwise in self.functional.tags:  # nothing else than values depends on numbers
+            schema = self.op._schema.arguments
+            numbers = [self.numbers.get(id(self.values[i]), self.values[i]) for i in self.open]
+            given, recipes = stand_ins(numbers, [schema[i].default_value for i in self.open])
+            try:
+                graph = self._single(results, apart, dict(zip(self.open, given, strict=True)))
+                return *_compile(self.functional, graph, inputs), recipes
+            except (ValueNeeded, Unsupported, TypeError):
+                pass  # for these numbers alone, then
+        return *_compile(self.functional, self._single(results, apart, {}), inputs), None
+
+    def _is_lowered_whole(self) -> bool:
+        return _lowered_whole(self.functional) and (not self._is_numeric() or _lowered_with_numbers(self.functional))
+
+    def _single(self, results: Results, apart: Sequence[int], numbers: Mapping[int, Any]) -> fx.Graph:
+        """What :meth:`_trace` finds for an op that has a lowering, without tracing it."""
+        graph = fx.Graph()
+
+        def node(target: Any, args: Any, kwargs: Any, value: Any) -> fx.Node:
+            made = graph.call_function(target, args, kwargs)
+            made.meta["val"] = value
+            return made
+
+        inputs = []
+        for i in self.inputs:
+            inputs.append(graph.placeholder(f"arg{i}"))
+            inputs[-1].meta["val"] = _empty_like(self.tensors[i], "meta")
+        several = len(self.functional._schema.returns) > 1
+        value = tuple(results) if several else results[0]
+        whole = node(self.functional, *self._arguments(self.functional, inputs, numbers=numbers), value)
+        made = [node(operator.getitem, (whole, i), {}, r) for i, r in enumerate(results)] if several else [whole]
+        waiting = [] if self.written else [each for each in made if each.meta["val"] is not None]
+        for i, result in zip(self.written, made, strict=False):
+            target, dtype = self._input(inputs, i), self.tensors[i].dtype
+            if result.meta["val"].dtype != dtype:
+                cast = result.meta["val"].to(dtype)
+                result = node(aten._to_copy.default, (result,), {"dtype": dtype}, cast)
+            if i in apart:
+                waiting.append(result)
+            else:
+                node(aten.copy_.default, (target, result), {}, target.meta["val"])
+        graph.output(waiting)
+        return graph
+
     def _results(self) -> Results:
         """The results' shapes and dtypes."""
         results = self._apply_to_shapes(self.functional)
-        if self.numbers and _dtypes(results) != _dtypes(self._apply_to_shapes(self.functional, numbers=False)):
+        if not self.numbers:
+            return results
+        actual = self._apply_to_shapes(self.functional, as_numbers=False)
+        # A tensor without dimensions may decide the dtype where a number does not. Lowerings go by the result's.
+        if _dtypes(actual) != _dtypes(results) and not self._is_lowered_whole():
             raise Unsupported("A tensor on the host decides the result's dtype.")
-        return results
+        return actual
 
-    def _apply_to_shapes(self, op: OpOverload, numbers: bool = True) -> Results:
+    def _apply_to_shapes(self, op: OpOverload, as_numbers: bool = True) -> Results:
         """A call that is wrong is left to the host, whose errors users know."""
         try:
-            return self._apply(op, [_empty_like(self.tensors[i], "meta") for i in self.inputs], numbers)
+            return self._apply(op, [_empty_like(self.tensors[i], "meta") for i in self.inputs], as_numbers)
         except Exception as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
 
-    def _resize(self, results: Results) -> list[tuple[int, list[int]]]:
-        sizes = [(i, result.size()) for i, result in zip(self.written, results, strict=False) if result is not None]
-        return [(i, list(size)) for i, size in sizes if self.tensors[i].size() != size]
+    def _resize(self, results: Results) -> list[tuple[int, list[int], list[int]]]:
+        wanted = [(i, result) for i, result in zip(self.written, results, strict=False) if result is not None]
+        keeps = torch.Tag.pointwise in self.functional.tags  # the strides of its inputs
+        return [
+            (i, list(result.size()), list(result.stride()) if keeps else [])
+            for i, result in wanted
+            if self.tensors[i].size() != result.size()
+        ]
 
     def _check_written(self, results: Results) -> None:
         targets = [self.tensors[i] for i in self.written]
@@ -161,7 +252,7 @@ class _Call:
         numbers = iter(range(len(results)))
         return [None if result is None else ("output", next(numbers)) for result in results]
 
-    def _trace(self, apart: Sequence[int]) -> torch.fx.GraphModule:
+    def _trace(self, apart: Sequence[int]) -> fx.Graph:
         """The graph: the op, a copy of each result into the tensor it is written to, the other results returned."""
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -186,43 +277,56 @@ class _Call:
             fakes = [_empty_like(self.tensors[i], self.tensors[i].device) for i in self.inputs]
             traced = make_fx(body, decomposition_table=core_decompositions())(*fakes)
         traced.graph.eliminate_dead_code()  # left by decompositions that gave up
-        traced.recompile()
-        return traced
+        return traced.graph
 
-    def _apply(self, op: OpOverload, inputs: Sequence[torch.Tensor], numbers: bool = True) -> Results:
+    def _apply(self, op: OpOverload, inputs: Sequence[torch.Tensor], as_numbers: bool = True) -> Results:
         """``op`` with ``inputs`` in place of the tensors on the card, and numbers in place of those on the host."""
+        args, kwargs = self._arguments(op, inputs, as_numbers)
+        call: Any = op.overloadpacket if as_numbers and self._is_numeric() else op
+        results = call(*args, **kwargs)
+        return list(results) if isinstance(results, (list, tuple)) else [results]
+
+    def _is_numeric(self) -> bool:
+        """Whether it takes another overload: few of those for tensors take numbers as well."""
+        schema = self.op._schema.arguments
+        tensors = [value for each, value in zip(schema, self.values, strict=True) if str(each.type) == "Tensor"]
+        numeric = any(isinstance(value, int | float) or id(value) in self.numbers for value in tensors)
+        return numeric and not torch._C._should_allow_numbers_as_tensors(self.functional._opname)
+
+    def _arguments(
+        self, op: OpOverload, inputs: Sequence[Any], as_numbers: bool = True, numbers: Mapping[int, Any] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """``numbers``: what takes the place of numbers of the call, by their position in it."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list):
                 return [replaced(each) for each in value]
-            if isinstance(value, torch.device) and inputs:
+            if isinstance(value, torch.device) and inputs and isinstance(inputs[0], torch.Tensor):
                 return inputs[0].device
             if not isinstance(value, torch.Tensor):
                 return value
             if id(value) not in self.numbers:
                 return self._input(inputs, self._position(value))
-            return self.numbers[id(value)] if numbers else torch.empty((), dtype=value.dtype, device="cpu")
+            return self.numbers[id(value)] if as_numbers else torch.empty((), dtype=value.dtype, device="cpu")
 
-        given = dict(zip((each.name for each in self.op._schema.arguments), self.values, strict=True))
+        given = {each.name: replaced(v) for each, v in zip(self.op._schema.arguments, self.values, strict=True)}
+        for position, number in (numbers or {}).items():
+            given[self.op._schema.arguments[position].name] = number
         wanted = op._schema.arguments
-        args = [replaced(given[each.name]) for each in wanted if not each.kwarg_only]
-        # Few overloads for tensors take numbers as well; of the other ops there is one for numbers.
-        numeric = any(
-            str(each.type) == "Tensor" and isinstance(a, int | float) for each, a in zip(wanted, args, strict=False)
+        return (
+            tuple(given[each.name] for each in wanted if not each.kwarg_only),
+            {each.name: given[each.name] for each in wanted if each.kwarg_only},
         )
-        call: Any = op.overloadpacket if numeric and not torch._C._should_allow_numbers_as_tensors(op._opname) else op
-        results = call(*args, **{each.name: replaced(given[each.name]) for each in wanted if each.kwarg_only})
-        return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def _position(self, tensor: torch.Tensor) -> int:
         return next(i for i, each in enumerate(self.tensors) if each is tensor)
 
-    def _input(self, inputs: Sequence[torch.Tensor], position: int) -> torch.Tensor:
+    def _input(self, inputs: Sequence[Any], position: int) -> Any:
         return inputs[self.inputs.index(self.first[position])]
 
 
 def _compile(
-    op: OpOverload, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
+    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor]
 ) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
     from .._inductor.lower import lower_graph
     from ..execution.kernel import plan_for
@@ -237,7 +341,8 @@ def _compile(
 
 
 def _description(**fields: Any) -> Description:
-    return {"plan": None, "arguments": [], "outputs": [], "copies": [], "returns": [], "resize": []} | fields
+    empty: Description = {"plan": None, "arguments": [], "outputs": [], "copies": [], "returns": [], "resize": []}
+    return empty | {"numbers": None} | fields
 
 
 def _output(size: Any, stride: Any, dtype: torch.dtype | str, layout: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..builder import Builder, Number, Unsupported, Value, as_kept, is_integer
+from ..launch_numbers import real, whole
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -148,8 +149,8 @@ def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: 
         return result(b, name, x, y)
     alpha = alpha if name == "add" else -alpha
     if b.meta.dtype.is_floating_point:
-        return result(b, "fma", y, float(alpha), x)
-    return result(b, "add", x, b.pointwise("mul", y, int(alpha), dtype=torch.int64))
+        return result(b, "fma", y, real(alpha), x)
+    return result(b, "add", x, b.pointwise("mul", y, whole(alpha), dtype=torch.int64))
 
 
 @lowers(aten.add)
@@ -280,7 +281,7 @@ def elu(b: Builder, x: Value, alpha: Number = 1, scale: Number = 1, input_scale:
         raise Unsupported("elu with an input scale")
     if scale == 1:
         return result(b, "elu", x, parameters=(alpha,))
-    return result(b, "mul", b.pointwise("elu", x, dtype=torch.float32, parameters=(float(alpha),)), float(scale))
+    return result(b, "mul", b.pointwise("elu", x, dtype=torch.float32, parameters=(alpha,)), real(scale))
 
 
 @lowers(aten.leaky_relu.default)
@@ -309,15 +310,15 @@ def nan_to_num(
 
 @lowers(aten.lerp.Scalar, aten.lerp.Tensor)
 def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
-    return result(b, "lerp", x, end, weight if isinstance(weight, Value) else float(weight))
+    return result(b, "lerp", x, end, weight if isinstance(weight, Value) else real(weight))
 
 
 def _combined(b: Builder, name: str, x: Value, y: Value, z: Value, value: Number) -> Value:
     """x + value * (y op z), with the inner result kept in fp32."""
     if is_integer(b.meta.dtype):
-        inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=torch.int64), int(value), dtype=torch.int64)
+        inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=torch.int64), whole(value), dtype=torch.int64)
         return result(b, "add", x, inner)
-    return result(b, "fma", b.pointwise(name, y, z, dtype=torch.float32), float(value), x)
+    return result(b, "fma", b.pointwise(name, y, z, dtype=torch.float32), real(value), x)
 
 
 @lowers(aten.addcmul.default)

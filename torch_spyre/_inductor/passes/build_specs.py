@@ -7,7 +7,7 @@ import sympy
 from ..._C import get_device_dtype
 from ...ir.op_spec import IndirectAccess, OpSpec, TensorArg
 from ...ops.table import OPS
-from ..loop_ir import Access, Constant
+from ..loop_ir import Access, Constant, Given, Parameter
 from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 
@@ -23,14 +23,14 @@ def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
     kind = OPS[op.op.name].kind
     symbols = _symbols[: len(op.counts)]
     info: dict[str, object] = {"source": op.op.source}
-    constants = {str(i): a.value for i, a in enumerate(op.op.ins) if isinstance(a, Constant)}
+    constants = {str(i): _number(a.value) for i, a in enumerate(op.op.ins) if isinstance(a, Constant)}
     if constants:
         info["constants"] = constants
         info["formats"] = {
             str(i): get_device_dtype(a.dtype).name for i, a in enumerate(op.op.ins) if isinstance(a, Constant)
         }
     if op.parameters:
-        info["parameters"] = list(op.parameters)
+        info["parameters"] = [_number(value) for value in op.parameters]
     if op.reduced:
         info["reduced"] = [str(s) for s in symbols[len(symbols) - op.reduced :]]
     if op.op.checked:
@@ -45,6 +45,10 @@ def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
         args.append(_argument(plan, access, side, symbols, indices, arguments, position < len(accesses) - 1))
     space = {s: (n, cores) for s, n, cores in zip(symbols, op.counts, op.slices, strict=True)}
     return OpSpec(op.op.name, bool(op.reduced), space, args, info)
+
+
+def _number(value: Parameter) -> float | str:
+    return str(value) if isinstance(value, Given) else value
 
 
 def _argument(

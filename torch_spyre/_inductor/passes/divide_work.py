@@ -11,7 +11,7 @@ from copy import deepcopy
 
 from ...ops.table import OPS
 from ..errors import Unsupported
-from ..loop_ir import Access
+from ..loop_ir import Access, known
 from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 
@@ -150,6 +150,6 @@ def _part(op: DeviceOp, loop: int, start: int, count: int) -> DeviceOp:
             else:
                 side.constant[dim] += start * step
     if op.op.name == "iota":
-        first, *steps = part.parameters
+        first, *steps = map(known, part.parameters)
         part.parameters = (first + start * steps[loop], *steps)
     return part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ops.table import OPS
-from ..loop_ir import Access, LoopOp
+from ..loop_ir import Access, LoopOp, Parameter, known
 from .lift_views import Coordinates, NotAligned, Piece, Side, lift
 from .plan import DeviceOp, Plan
 
@@ -31,7 +31,7 @@ def pieces_of(plan: Plan, op: LoopOp) -> list[Piece]:
             for s in sides
         ]
     if op.name == "iota":
-        start, *steps = op.parameters
+        start, *steps = map(known, op.parameters)
         sides.append(Side((), 0, (*([0] * (len(counts) - len(steps))), *map(int, steps)), int(start)))
     try:
         pieces = lift(counts, sides)
@@ -64,7 +64,7 @@ def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     more = len(plan.placement(op.out.buffer).replicas)
     kept = len(op.sizes) - op.reduced + more
     folded = sum(origin >= kept for origin in piece.origins)
-    parameters = op.parameters
+    parameters: tuple[Parameter, ...] = op.parameters
     sides = piece.sides
     if op.name == "iota":
         *sides, values = sides

@@ -8,7 +8,7 @@ import torch
 
 from ..._C import SpyreTensorLayout
 from ...ops.table import OPS
-from ..loop_ir import Access, Buffer, Kernel, LoopOp
+from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
 from .lift_views import Coordinates, Placement, Side, placement
 
 
@@ -22,7 +22,7 @@ class DeviceOp:
     sides: list[Coordinates]
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
-    parameters: tuple[float, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
 
     def accesses(self) -> list[Access]:
         return [*(a for a in self.op.ins if isinstance(a, Access)), self.op.out]

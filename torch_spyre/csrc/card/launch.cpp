@@ -42,12 +42,14 @@ class CardArithmetic {
 std::shared_ptr<const Program> Card::prepare(Program program) const {
   validate(program, limits_);
   program.time = duration(program, clock_);
+  program.numbers = numbers_of(program);
   return std::make_shared<const Program>(std::move(program));
 }
 
 std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   validate(plan, limits_);
   plan.time = duration(plan, clock_);
+  plan.numbers = numbers_of(plan);
   return std::make_shared<const JobPlan>(std::move(plan));
 }
 
@@ -71,6 +73,7 @@ void Card::check_arguments(const std::string& name, const std::vector<int64_t>& 
 void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int id) {
   if (program->time < 0) program = prepare(*program);
   check_arguments(program->name, program->argument_bytes, arguments);
+  if (program->numbers) throw InvalidProgram("'" + program->name + "' takes numbers, which launches of plans give");
   const Picoseconds time = program->time;
   const std::vector<Held> uses = arguments;
   auto run = [this, program = std::move(program), arguments = std::move(arguments)] {
@@ -81,9 +84,14 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
 }
 
-void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id) {
+void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id,
+                  const std::vector<double>& numbers) {
   if (plan->time < 0) plan = prepare(*plan);
   check_arguments(plan->name, plan->argument_bytes, arguments);
+  if (static_cast<int>(numbers.size()) != plan->numbers)
+    throw InvalidProgram("'" + plan->name + "' takes " + std::to_string(plan->numbers) + " numbers, " +
+                         std::to_string(numbers.size()) + " were given");
+  if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
   Stream& stream = this->stream(id);
   const Picoseconds time = plan->time;
   auto job = std::make_shared<Job>(std::move(plan), arguments);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "compute.h"
 #include "index_ops.h"
@@ -38,6 +39,11 @@ const OpRow& row(OpCode op) {
 }
 
 std::string text(int64_t number) { return std::to_string(number); }
+
+// Whether an operation on this operand's kind of numbers can take its value.
+bool fits(const Operand& operand) {
+  return domain_of(operand.format) == Domain::real || operand.value == static_cast<double>(std::lrint(operand.value));
+}
 
 struct StepCheck {
   const Program& program;
@@ -224,8 +230,7 @@ struct StepCheck {
     if (step.op != OpCode::elementwise && !is_indexed(step.op))
       refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
     if (operand.stick != -1) refuse(field, "a constant lies in no sticks");
-    if (domain_of(operand.format) == Domain::integer && operand.value != static_cast<double>(std::lrint(operand.value)))
-      refuse(field, std::to_string(operand.value) + " is no integer");
+    if (!fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");
   }
 
   void operand(size_t index, const std::string& field) const {
@@ -389,6 +394,44 @@ Picoseconds duration(const Program& program, const Clock& clock) {
     if (!step.tile.empty()) total += clock.load(std::min(read, read_over(step.tile) * step.cores()), step.cores());
   }
   return total;
+}
+
+int numbers_of(const Program& program) {
+  int most = 0;
+  for (const Step& step : program.steps) {
+    for (const Operand& operand : step.operands) most = std::max(most, operand.number + 1);
+    for (const auto& [position, number] : step.numbers) most = std::max(most, number + 1);
+  }
+  return most;
+}
+
+int numbers_of(const JobPlan& plan) {
+  int most = 0;
+  for (const JobStep& step : plan.steps)
+    if (step.program) most = std::max(most, numbers_of(*step.program));
+  return most;
+}
+
+JobPlan with_numbers(const JobPlan& plan, const std::vector<double>& numbers) {
+  JobPlan with = plan;
+  with.numbers = 0;
+  for (JobStep& job : with.steps) {
+    if (!job.program || !job.program->numbers) continue;
+    auto program = std::make_shared<Program>(*job.program);
+    program->numbers = 0;
+    for (Step& step : program->steps) {
+      for (Operand& operand : step.operands) {
+        if (operand.number < 0) continue;
+        operand.value = numbers[std::exchange(operand.number, -1)];
+        if (!fits(operand))
+          throw InvalidProgram("'" + plan.name + "' takes an integer, not " + std::to_string(operand.value));
+      }
+      for (const auto& [position, number] : step.numbers) step.constants[position] = numbers[number];
+      step.numbers.clear();
+    }
+    job.program = std::move(program);
+  }
+  return with;
 }
 
 Picoseconds duration(const JobPlan& plan, const Clock& clock) {

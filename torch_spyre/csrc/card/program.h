@@ -40,6 +40,7 @@ struct Operand {
   DataFormat format = DataFormat::SEN169_FP16;
   int stick = -1;
   double value = 0;
+  int number = -1;  // >= 0: which number of the launch is the value
 };
 
 // Where an index leads: an index i of operand `operand` must lie in [-extent, extent), a negative one counts from the
@@ -70,6 +71,7 @@ struct Step {
   // Points of each dimension that a core holds in LX at a time; two such tiles of every operand fit, so that one is
   // loaded or stored while the other is computed. Empty: nothing is said.
   Dims tile{};
+  std::vector<std::pair<size_t, int>> numbers{};  // (position in constants, which number of the launch is there)
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
@@ -79,6 +81,7 @@ struct Program {
   std::vector<int64_t> argument_bytes;
   std::vector<Step> steps;
   Picoseconds time = -1;  // modelled; settled by Card::prepare, negative before
+  int numbers = 0;        // that a launch has to give; settled by Card::prepare
 };
 
 struct Limits {
@@ -135,10 +138,17 @@ struct JobPlan {
   std::vector<std::string> buffers;  // initial contents of the host buffers
   std::vector<JobStep> steps;
   Picoseconds time = -1;  // as in Program
+  int numbers = 0;        // as in Program
 };
 
 // Throws InvalidProgram naming plan, step and field.
 void validate(const JobPlan& plan, const Limits& limits);
 Picoseconds duration(const JobPlan& plan, const Clock& clock);
+// One more than the largest number that a step names.
+int numbers_of(const Program& program);
+int numbers_of(const JobPlan& plan);
+// The plan with the numbers of a launch in their places. Throws InvalidProgram where an integer is wanted and not
+// given.
+JobPlan with_numbers(const JobPlan& plan, const std::vector<double>& numbers);
 
 }  // namespace spyre
