@@ -1,8 +1,8 @@
 """ATen to loop ops, a file per family. An op without a lowering here runs on the CPU, warned."""
 
-from . import custom, factories, indexing, matrices, norms, pointwise, reductions, shapes, views
+from . import convolution, custom, factories, indexing, matrices, norms, pointwise, pooling, reductions, shapes, views
 from .registry import LOWERINGS, Lowering, lowers
 
 __all__ = ["LOWERINGS", "Lowering", "lowers"]
 
-del custom, factories, indexing, matrices, norms, pointwise, reductions, shapes, views
+del convolution, custom, factories, indexing, matrices, norms, pointwise, pooling, reductions, shapes, views
