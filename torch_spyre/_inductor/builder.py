@@ -123,7 +123,9 @@ class Builder:
         return self.kernel.buffers[value.buffer]
 
     def add(self, name: str, sizes: Sequence[int], out: Access, ins: Sequence[Access | Constant], **more: Any) -> None:
-        """One loop op, as it is."""
+        """One loop op, as it is; none where it has no points."""
+        if 0 in sizes:
+            return
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
         self.filled.pop(out.buffer, None)
         op = LoopOp(name, tuple(sizes), out, tuple(ins), source=self.source, hints=self.hints, checked=checked, **more)
