@@ -2,6 +2,7 @@
 # make demo     a tour of the device, and a transformer block compiled for it
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
 # make test-all the same with the slow tests
+# make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=, JOBS=); failures land in build/fuzz
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
@@ -16,7 +17,7 @@ BUILD := build/dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all fuzz bench lint format clean
+.PHONY: setup demo test test-all coverage fuzz bench lint format clean
 MAKEFLAGS += --no-builtin-rules
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
@@ -34,6 +35,9 @@ test: setup
 test-all: setup
 	$(BUILD)/card_tests
 	$(BIN)/python -m pytest
+
+coverage: setup
+	$(BIN)/python -m tests.coverage
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2)

@@ -1,0 +1,216 @@
+"""How far a result may be off, and the comparison that says whether it is.
+
+The reference is PyTorch on the host in float64, from the inputs that the card holds (copied there and back). The card
+computes in fp32 and rounds the result of each of its ops once. What follows, and no more, is allowed:
+
+- **exact**: integers, bools, and ops that only move or choose numbers.
+- **element**: one rounding, unit · |y|. The unit is 2^-9 for float16 and bfloat16, which both are SEN169 on the card,
+  and 2^-21 for float32, whose functions are polynomials.
+- **sum**: one rounding, and the order in which K numbers or products are added: unit · |y| + K · 2^-24 · Σ|ab|.
+- **composed**: its parts add up. PyTorch's decompositions take the op apart on the host; each part is one of the above,
+  and what its inputs may be off reaches its result as far as moving them by that much moves it.
+
+A bfloat16 loses half of its own unit more, 2^-8 · |y|, on the way out of the card, and numbers below the smallest of a
+format are nothing. An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.ops.grid import same, smallest
+
+from . import parts
+from .ops import NAMED, Op
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+# --- The table: whatever is in neither list is an element
+
+_EXACT = """
+    alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy squeeze_copy t_copy transpose_copy
+    unbind_copy unfold_copy unsqueeze_copy view_copy split_with_sizes_copy swapaxes block_diag cartesian_prod
+    combinations nn.functional.channel_shuffle conj conj_physical resolve_conj resolve_neg real gather take
+    take_along_dim index_select __getitem__ index_copy index_fill slice_scatter select_scatter diagonal_scatter
+    as_strided_scatter masked_scatter nn.functional.embedding put abs ceil clamp clamp_max clamp_min copysign floor
+    fmax fmin fmod frac masked_fill max.binary maximum min.binary minimum neg positive round round.decimals_0 sgn
+    sign trunc where nn.functional.relu nn.functional.relu6 nn.functional.hardtanh nn.functional.hardshrink
+    nn.functional.threshold amax amin aminmax cummax cummin max.reduction_no_dim max.reduction_with_dim
+    min.reduction_no_dim min.reduction_with_dim median nanmedian kthvalue mode msort sort nn.functional.max_pool1d
+    nn.functional.max_pool2d nn.functional.max_pool3d nn.functional.adaptive_max_pool1d
+    nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d nn.functional.interpolate.nearest
+    nn.functional.upsample_nearest ones ones_like new_ones zeros zeros_like new_zeros zero_ eye
+"""
+EXACT = frozenset(f"{NAMED['shapes and views']} {_EXACT}".split()) - {"topk"}
+
+_COMPOSED = """
+    sum mean nansum nanmean sum_to_size cumsum cumprod prod trace std std.unbiased std_mean std_mean.unbiased var
+    var.unbiased var_mean var_mean.unbiased norm norm.fro norm.inf linalg.vector_norm linalg.norm linalg.matrix_norm
+    logsumexp softmax log_softmax nn.functional.softmin torch.ops.aten._safe_softmax.default _softmax_backward_data
+    masked.sum masked.mean masked.prod masked.std masked.var masked.norm masked.normalize masked.logsumexp
+    masked.softmax masked.softmin masked.log_softmax masked.cumsum masked.cumprod cov corrcoef trapezoid trapz
+    cumulative_trapezoid nn.functional.layer_norm nn.functional.rms_norm nn.functional.group_norm
+    nn.functional.batch_norm nn.functional.instance_norm nn.functional.normalize nn.functional.local_response_norm
+    native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update renorm mm
+    bmm addmm addmm.decomposed addmv addbmm addr baddbmm matmul __rmatmul__ mv dot vdot inner einsum tensordot
+    nn.functional.linear nn.functional.bilinear linalg.multi_dot linalg.vecdot linalg.matrix_power linalg.cross
+    cross addcmul addcdiv lerp logit gradient dist nn.functional.tanhshrink cdist nn.functional.conv1d
+    nn.functional.conv2d nn.functional.conv2d.forms nn.functional.conv3d nn.functional.conv_transpose1d
+    nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.avg_pool1d nn.functional.avg_pool2d
+    nn.functional.avg_pool3d nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+    nn.functional.adaptive_avg_pool3d nn.functional.interpolate.bilinear nn.functional.interpolate.forms
+    nn.functional.interpolate.linear nn.functional.interpolate.trilinear nn.functional.interpolate.bicubic
+    nn.functional.interpolate.area nn.functional.upsample_bilinear nn.functional.scaled_dot_product_attention
+    nn.functional.scaled_dot_product_attention.forms nn.functional.multi_head_attention_forward
+    nn.functional.embedding_bag index_add index_put index_put.forms scatter scatter_add scatter_reduce.mean
+    scatter_reduce.prod scatter_reduce.sum index_reduce.mean index_reduce.prod _unsafe_masked_index_put_accumulate
+    nn.functional.cross_entropy nn.functional.nll_loss nn.functional.mse_loss nn.functional.l1_loss
+    nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.kl_div nn.functional.binary_cross_entropy
+    nn.functional.binary_cross_entropy_with_logits nn.functional.poisson_nll_loss nn.functional.gaussian_nll_loss
+    nn.functional.hinge_embedding_loss nn.functional.cosine_embedding_loss nn.functional.margin_ranking_loss
+    nn.functional.soft_margin_loss nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
+    nn.functional.multilabel_soft_margin_loss nn.functional.triplet_margin_loss
+    nn.functional.triplet_margin_with_distance_loss nn.functional.cosine_similarity nn.functional.pairwise_distance
+    nn.functional.linear_cross_entropy nn.functional.linear_cross_entropy.chunked
+    nn.functional.linear_cross_entropy.chunked_none
+"""
+COMPOSED = frozenset(_COMPOSED.split())
+
+# Only the first result is compared: the others are statistics for the backward pass, which PyTorch defines differently
+# (in float32; in evaluation, the running ones) for the CPU and for all other devices.
+FIRST_ONLY = frozenset(["native_layer_norm", "native_batch_norm"])
+
+
+def kind(name: str) -> str:
+    return "exact" if name in EXACT else "composed" if name in COMPOSED else "element"
+
+
+def unit(dtype: torch.dtype) -> float:
+    """What one rounding on the card may change, relative."""
+    return 2**-9 if dtype in (torch.float16, torch.bfloat16) else 2**-21
+
+
+def leaving(dtype: torch.dtype) -> float:
+    """What the way out changes, relative: bfloat16 has fewer bits than the card's format."""
+    return 2**-8 if dtype == torch.bfloat16 else 0.0
+
+
+def compare(
+    op: Op, found: Any, like: Any, given: Callable[[], Call], shapes_only: bool = False, fell_back: bool = False
+) -> str:
+    """What is wrong with the results, empty if nothing; ``like`` is what the host gives in this dtype."""
+    got, want = tree_leaves(found), tree_leaves(like)
+    if len(got) != len(want):
+        return f"{len(got)} results, not {len(want)}"
+    if op.name in FIRST_ONLY:
+        got, want = got[:1], want[:1]
+    for g, w in zip(got, want, strict=True):
+        if isinstance(g, Tensor) != isinstance(w, Tensor):
+            return f"a {type(g).__name__}, not a {type(w).__name__}"
+        if isinstance(w, Tensor) and (g.dtype != w.dtype or g.shape != w.shape):
+            return f"{g.dtype} {list(g.shape)}, not {w.dtype} {list(w.shape)}"
+    if shapes_only:
+        return ""
+    if fell_back and not _differ(got, want, [_rounded_once(w) for w in want]):
+        return ""
+    if op.name == "topk":
+        return _topk(got, given())
+    return _differ(got, *_reference(op, given, want))
+
+
+def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The results in float64, and how far each may be off; None is not at all."""
+    first, args, kwargs = _wide(given())
+    half = any(isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in like)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # what integers become
+    try:
+        if kind(op.name) == "composed":
+            rounding = unit(torch.float16 if half else torch.float32)
+            results, errors = parts.bounded(lambda: op.function(first, *args, **kwargs), rounding)
+        else:
+            results = tree_leaves(op.function(first, *args, **kwargs))
+            errors = [unit(w.dtype) * r.abs() if _real(w) else None for r, w in zip(results, like, strict=False)]
+    finally:
+        torch.set_default_dtype(before)
+    results, errors = results[: len(like)], errors[: len(like)]
+    limits = [
+        None if kind(op.name) == "exact" or not _real(w) else _limit(e, r, w)
+        for r, e, w in zip(results, errors, like, strict=True)
+    ]
+    return results, limits
+
+
+def _limit(error: Tensor, result: Tensor, like: Tensor) -> Tensor:
+    limit = error.double() + leaving(like.dtype) * result.double().abs()
+    return limit.nan_to_num(0, 0, 0) + smallest(like.dtype)
+
+
+def _wide(call: Call) -> Call:
+    """The call in float64."""
+
+    def widened(value: Any) -> Any:
+        if _real(value):
+            return value.double()
+        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    return tree_map(widened, call)
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _rounded_once(want: Any) -> Tensor | None:
+    if not isinstance(want, Tensor) or want.dtype not in (torch.float16, torch.bfloat16):
+        return None
+    return (unit(want.dtype) + leaving(want.dtype)) * want.double().abs().nan_to_num(0, 0, 0) + smallest(want.dtype)
+
+
+def _differ(got: list[Any], want: list[Any], limits: list[Any]) -> str:
+    for g, w, limit in zip(got, want, limits, strict=True):
+        if not isinstance(w, Tensor):
+            if g != w and not (isinstance(w, float) and math.isclose(g, w, rel_tol=2**-9)):
+                return f"{g}, not {w}"
+        elif limit is None:
+            wanted = w.to(g.dtype)
+            if not same(g, wanted):
+                return _difference(g, wanted, torch.zeros(()))
+        else:
+            low, high = (w.double() - limit).to(g.dtype), (w.double() + limit).to(g.dtype)
+            inside = (g >= low) & (g <= high) | (g.isnan() & w.isnan()) | (g == w)
+            if not inside.all():
+                return _difference(g, w, limit)
+    return ""
+
+
+def _difference(got: Tensor, want: Tensor, limit: Tensor) -> str:
+    if got.is_complex():
+        return "complex numbers differ"
+    off = (got.double() - want.double()).abs() - limit
+    alike = (got.double() == want.double()) | (got.isnan() & want.isnan())
+    off = torch.where(alike, -1.0, off.nan_to_num(math.inf))
+    at = int(off.argmax())
+    place = [int(i) for i in torch.unravel_index(torch.tensor(at), off.shape)] if off.dim() else []
+    one = [float(x.expand_as(off).flatten()[at]) for x in (got, want, limit)]
+    return f"{int((off > 0).sum())} of {off.numel()} differ; at {place}: {one[0]:.6g}, not {one[1]:.6g} ± {one[2]:.2g}"
+
+
+def _topk(got: list[Any], call: Call) -> str:
+    """Equal numbers may come in any order: positions are right if they are distinct and hold the values."""
+    (x, args, kwargs), (values, positions) = call, got
+    options = dict(zip(("k", "dim", "largest", "sorted"), args, strict=False)) | kwargs
+    dim, largest = options.get("dim", -1), options.get("largest", True)
+    want = torch.topk(x, options["k"], dim, largest, sorted=True).values
+    found = values if options.get("sorted", True) else values.sort(dim, descending=largest).values
+    if not same(found, want):
+        return _difference(found, want, torch.zeros(()))
+    if not same(x.gather(dim, positions), values):
+        return "positions that hold other values"
+    return "a position twice" if x.dim() and (positions.sort(dim).values.diff(dim=dim) == 0).any() else ""

@@ -1,0 +1,120 @@
+"""Worker processes and the tasks they take: an op that crashes or hangs is a result like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from .check import Result
+
+Done = Callable[[dict[str, Any], list[Result]], None]
+GRACE = 30  # seconds that a worker has on top of a sample's limit before it counts as hanging
+
+
+def run(tasks: Iterable[dict[str, Any]], jobs: int, done: Done) -> None:
+    """Run all tasks; ``done`` is called with each and its results, one call at a time."""
+    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    for task in tasks:
+        waiting.put(task)
+    lock, stop = threading.Lock(), threading.Event()
+
+    def work() -> None:
+        worker: _Worker | None = None
+        try:
+            while not stop.is_set():
+                task = waiting.get_nowait()
+                results: list[Result] = []
+                worker = worker or _Worker()
+                while not worker.run(task, results):
+                    worker.close()
+                    worker = _Worker()
+                with lock:
+                    done(task, results)
+        except queue.Empty:
+            pass
+        finally:
+            if worker:
+                worker.close()
+
+    threads = [threading.Thread(target=work) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        stop.set()
+        raise
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="spyre-coverage-")
+        log = Path(self.folder.name, "log")
+        log.touch()
+        environment = {
+            **os.environ,
+            "TORCH_SPYRE_DEBUG": "1",
+            "SPYRE_LOG_FILE": str(log),
+            "TORCH_SPYRE_DOWNCAST_WARN": "0",
+            "TORCH_SPYRE_FALLBACK_WARN": "0",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.coverage.worker"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,  # what select says is then all there is
+        )
+
+    def run(self, task: dict[str, Any], results: list[Result]) -> bool:
+        """Adds to ``results``; False if the process died on the way: call it again on a new one for the rest."""
+        self._send(task)
+        now = Result(task["op"], task["mode"], "", -1)
+        while True:
+            message = self._receive(task["limit"] + GRACE)
+            if isinstance(message, str):
+                now.outcome, now.note = "crash", message
+                if now not in results:  # else it died of what went on after a result
+                    results.append(now)
+                    task["done"].append([now.dtype, now.sample])
+                return False
+            if message["event"] == "done":
+                return True
+            now = Result(**message["result"])
+            if message["event"] == "end":
+                results.append(now)
+                task["done"].append([now.dtype, now.sample])
+
+    def _send(self, task: dict[str, Any]) -> None:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps(task).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # seen at the next read
+
+    def _receive(self, seconds: float) -> dict[str, Any] | str:
+        assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            return "hangs"
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self.process.wait()
+        return f"died of signal {-code}" if code < 0 else f"ended with status {code}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
