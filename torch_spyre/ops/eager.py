@@ -20,6 +20,13 @@ from ..constants import DEVICE_NAME
 Description = dict[str, Any]
 
 _one_at_a_time = threading.RLock()
+
+# What is made from numbers is written into a tensor of the call, whose dtype and device it has.
+_FACTORIES = {
+    torch.ops.aten.linspace.out: torch.ops.aten.linspace.default,
+    torch.ops.aten.eye.out: torch.ops.aten.eye.default,
+    torch.ops.aten.eye.m_out: torch.ops.aten.eye.m,
+}
 Results = list[torch.Tensor | None]
 
 
@@ -58,6 +65,8 @@ def _compile_call(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any])
 @cache
 def functional_overload(op: OpOverload) -> OpOverload | None:
     """The overload that computes the same and writes into no argument; None where there is none."""
+    if op in _FACTORIES:
+        return _FACTORIES[op]
     name, overload = _C.functional_overload(op._schema.name, op._schema.overload_name)
     namespace, packet = name.split("::")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
@@ -204,6 +213,8 @@ class _Call:
             return self.numbers[id(value)] if numbers else torch.empty((), dtype=value.dtype, device="cpu")
 
         given = dict(zip((each.name for each in self.op._schema.arguments), self.values, strict=True))
+        if self.op in _FACTORIES:
+            given |= {"dtype": given["out"].dtype, "device": inputs[0].device, "layout": None, "pin_memory": None}
         wanted = op._schema.arguments
         args = [replaced(given[each.name]) for each in wanted if not each.kwarg_only]
         # Few overloads for tensors take numbers as well; of the other ops there is one for numbers.
