@@ -414,6 +414,33 @@ TEST("scan of integers wraps, or is an error when checked") {
   CHECK_THROWS(run(step, {&written, &read}), ValueRange, "a result of add does not fit the 32 bits");
 }
 
+TEST("scan for positions finds the last of the best so far") {
+  for (DataFormat format : {kHalf, kFloat, kInt})
+    for (int64_t extent : kExtents)
+      for (int stick : {-1, 0, 1, 2})
+        for (const char* function : {"argmax", "argmin"}) {
+          const Dims size = {3, 70, extent};
+          Data written(size, kInt, stick), read(size, format, stick == 2 ? 1 : 2);
+          read.random(1);
+          Step step = step_of(OpCode::scan, size, {&written, &read}, function);
+          step.constants = {0};
+          Data want = written;
+          double best = 0, place = 0;
+          each(size, [&](const Dims& p) {
+            const double value = read.get(p);
+            if (p[2] == 0 || (function[4] == 'a' ? value >= best : value <= best)) best = value, place = double(p[2]);
+            want.set(p, place);
+          });
+          CHECK(gives(step, {&written, &read}, want, 1));
+        }
+  Data written({5}, kInt), read({5}, kHalf, 0);
+  for (const auto& [at, value] : {std::pair{0, 1.0}, {1, kNan}, {2, kInf}, {3, kNan}, {4, 7.0}}) read.set({at}, value);
+  Step step = step_of(OpCode::scan, {5}, {&written, &read}, "argmax");
+  step.constants = {0};
+  run(step, {&written, &read});
+  for (int64_t at : {0, 1, 2, 3, 4}) CHECK(written.get({at}) == (at == 0 ? 0 : at < 3 ? 1 : 3));
+}
+
 TEST("argreduce finds the first of the best, in row-major order") {
   for (DataFormat format : {kHalf, kFloat, kInt})
     for (int64_t extent : kExtents)

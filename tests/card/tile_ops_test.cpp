@@ -75,6 +75,59 @@ double logaddexp(double a, double b) {
 double maximum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : a > b ? a : b; }
 double minimum(double a, double b) { return std::isnan(a) ? a : std::isnan(b) ? b : a < b ? a : b; }
 
+// Special functions that the C library lacks, in long doubles, by series and fractions that converge everywhere.
+using Long = long double;
+Long scaled_erfc(Long x) {  // e^(x^2) erfc(x), x >= 0
+  if (x < 6) return std::exp(x * x) * std::erfc(x);
+  Long fraction = 0;
+  for (int i = 60; i > 0; --i) fraction = i / Long(2) / (x + fraction);
+  return 1 / (x + fraction) / std::sqrt(Long(M_PIl));
+}
+double erfcx(double x) { return double(x < 0 ? 2 * std::exp(Long(x) * x) - scaled_erfc(-x) : scaled_erfc(x)); }
+double log_ndtr(double x) {
+  if (x > 0) return double(std::log1p(-std::erfc(Long(x) / M_SQRT2l) / 2));
+  return double(std::isinf(x) ? x : std::log(scaled_erfc(-Long(x) / M_SQRT2l) / 2) - Long(x) * x / 2);
+}
+double erfinv(double x) {
+  if (!(std::fabs(x) < 1)) return std::fabs(x) == 1 ? std::copysign(kInfinity, x) : kNotANumber;
+  const Long a = std::fabs(Long(x)), rest = 1 - a;
+  Long low = 0, high = 7;
+  for (int i = 0; i < 80; ++i) {
+    const Long middle = (low + high) / 2;
+    ((a < 0.5 ? std::erf(middle) < a : std::erfc(middle) > rest) ? low : high) = middle;
+  }
+  return std::copysign(a < 1e-4 ? double(a * std::sqrt(Long(M_PIl)) / 2 * (1 + M_PIl * a * a / 12)) : double(low), x);
+}
+double digamma(double x) {
+  if (x == 0) return std::copysign(kInfinity, -x);
+  if (x < 0) {
+    const Long rest = Long(x) - std::rint(Long(x));
+    return rest == 0 ? kNotANumber : double(Long(digamma(1 - x)) - M_PIl / std::tan(M_PIl * rest));
+  }
+  Long sum = 0, at = x;
+  for (; at < 30; at += 1) sum -= 1 / at;
+  const Long z = 1 / (at * at);
+  return double(sum + std::log(at) - 1 / (2 * at) -
+                z * (1 / 12.0L - z * (1 / 120.0L - z * (1 / 252.0L - z * (1 / 240.0L - z / 132.0L)))));
+}
+double scaled_bessel_i(int order, double x) {
+  const Long a = std::fabs(Long(x)), sign = order == 1 && std::signbit(x) ? -1 : 1;
+  if (std::isinf(x)) return std::copysign(0.0, double(sign));
+  Long term = std::exp(-a), sum = 0;
+  if (a < 60) {
+    term *= order ? a / 2 : 1;
+    for (int k = 1; k < 300; ++k) sum += term, term *= a * a / 4 / k / (k + order);
+  } else {  // the asymptotic series
+    term = 1 / std::sqrt(2 * M_PIl * a);
+    for (int k = 1; k < 40; ++k) sum += term, term *= -(4 * order - Long(2 * k - 1) * (2 * k - 1)) / (8 * a * k);
+  }
+  return double(sign * sum);
+}
+double bessel_i(int order, double x) {
+  const Long a = std::fabs(Long(x)), grown = a > 300 ? Long(kInfinity) : std::exp(a);
+  return a > 300 ? (order ? std::copysign(kInfinity, x) : kInfinity) : double(scaled_bessel_i(order, x) * grown);
+}
+
 // Half a unit is the rounding of the result, all there is to exact ops and nearly all to those in double precision.
 constexpr double kRounded = 0.5, kNearly = 0.502;
 
@@ -114,6 +167,16 @@ const std::vector<Unary>& unary() {
       {"atanh", kNearly, [](D x) { return std::atanh(x); }},
       {"erf", 1.2, [](D x) { return std::erf(x); }},
       {"erfc", kNearly, [](D x) { return std::erfc(x); }},
+      {"logit", kNearly, [](D x) { return x > 0.25 && x < 0.75 ? 2 * std::atanh(2 * x - 1) : std::log(x / (1 - x)); }},
+      {"erfcx", kNearly, erfcx},
+      {"erfinv", kNearly, erfinv},
+      {"log_ndtr", kNearly, log_ndtr},
+      {"lgamma", 1, [](D x) { return std::lgamma(x); }},
+      {"digamma", 1, digamma},
+      {"i0", kNearly, [](D x) { return bessel_i(0, x); }},
+      {"i0e", kNearly, [](D x) { return scaled_bessel_i(0, x); }},
+      {"i1", kNearly, [](D x) { return bessel_i(1, x); }},
+      {"i1e", kNearly, [](D x) { return scaled_bessel_i(1, x); }},
       {"sigmoid", 2.6, [](D x) { return sigmoid(x); }},
       {"silu", 2.5, [](D x) { return x * sigmoid(x); }},
       {"gelu_none", kNearly, [](D x) { return x * (0.5 * std::erfc(-x * std::sqrt(0.5))); }},
@@ -217,6 +280,17 @@ struct OnIntegers {
   std::vector<double> constants = {};
 };
 Wide quotient_down(Wide a, Wide b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+// Modulo 2^64, which is all that is kept.
+Wide integer_power(Wide a, Wide exponent) {
+  if (exponent < 0) return a == 1 ? 1 : a != -1 ? 0 : exponent % 2 == 0 ? 1 : -1;
+  uint64_t power = 1;
+  for (int bit = 62; bit >= 0; --bit) {
+    power *= power;
+    if (exponent >> bit & 1) power *= uint64_t(a);
+  }
+  return Wide(power);
+}
+Wide common_divisor(Wide a, Wide b) { return b == 0 ? a < 0 ? -a : a : common_divisor(b, a % b); }
 const std::vector<OnIntegers>& on_integers() {
   static const std::vector<OnIntegers> ops = {
       {"add", [](Wide a, Wide b) { return a + b; }},
@@ -230,6 +304,8 @@ const std::vector<OnIntegers>& on_integers() {
       {"trunc_divide", [](Wide a, Wide b) { return b == 0 ? 0 : a / b; }},
       {"remainder", [](Wide a, Wide b) { return b == 0 ? 0 : a - b * quotient_down(a, b); }},
       {"fmod", [](Wide a, Wide b) { return b == 0 ? 0 : a % b; }},
+      {"pow", integer_power},
+      {"gcd", common_divisor},
       {"maximum", [](Wide a, Wide b) { return std::max(a, b); }},
       {"minimum", [](Wide a, Wide b) { return std::min(a, b); }},
       {"clamp", [](Wide a, Wide) { return std::clamp(a, Wide(-5), Wide(1000)); }, {-5, 1000}},
@@ -379,10 +455,11 @@ TEST("tile ops: table") {
   CHECK(find_tile_op("to_integer", Domain::real)->out == Domain::integer);
   CHECK(find_tile_op("to_real", Domain::integer)->out == Domain::real);
   CHECK(find_tile_op("exp", Domain::integer) == nullptr);
-  CHECK(find_tile_op("lgamma", Domain::real) == nullptr);
+  CHECK(find_tile_op("gamma", Domain::real) == nullptr);
+  CHECK(find_tile_op("remainder", Domain::integer)->divides && !find_tile_op("remainder", Domain::real)->divides);
   const auto tested = [](const TileOp& op) {
     const auto named = [&](const auto& row) { return !std::strcmp(row.name, op.name); };
-    for (const char* conversion : {"to_real", "to_integer", "where"})
+    for (const char* conversion : {"to_real", "to_integer", "to_int32", "where"})
       if (!std::strcmp(op.name, conversion)) return true;
     if (op.in == Domain::integer) return std::any_of(on_integers().begin(), on_integers().end(), named);
     return std::any_of(unary().begin(), unary().end(), named) || std::any_of(binary().begin(), binary().end(), named) ||
@@ -477,6 +554,11 @@ TEST("tile ops: reals to integers") {
   for (size_t i = 0; i < seen.size(); ++i) {
     const float x = in[0][i];
     CHECK(seen[i] == (x >= -0x1p63f && x < 0x1p63f ? int64_t(x) : kLeast));
+  }
+  const std::vector<int64_t> narrow = run_everywhere<int64_t>("to_int32", in);
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    const float x = in[0][i];
+    CHECK(narrow[i] == (x >= -0x1p31f && x < 0x1p31f ? int64_t(x) : INT32_MIN));
   }
 }
 

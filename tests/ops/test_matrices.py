@@ -3,8 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from tests.ops.grid import Case, Row, check, check_together, real, total
+from tests.ops.grid import INTEGERS, Case, Row, check, check_together, exact, real, total
 
+ALL_INTEGERS = (*INTEGERS, torch.int8, torch.uint8)
 # A shape is (rows, inner, columns).
 SHAPES = ((3, 63, 65), (64, 64, 64), (1, 1, 1), (127, 129, 3), (1, 1000, 65), (65, 64, 1), (129, 3, 127))
 
@@ -15,15 +16,8 @@ def product(name, function, left, right, *more, shapes=SHAPES, terms=lambda x, *
 
 
 def added(name, function, left, right, more, shapes=SHAPES):
-    """A product rounded, then a sum rounded."""
-    row = product(name, function, left, right, more, shapes=shapes)
-    return Row(
-        name,
-        function,
-        row.inputs,
-        lambda *t: row.bound(*t) + 2**-9 * (t[0].abs().sum() * 0 + function(*(x.abs() for x in t))),
-        shapes=shapes,
-    )
+    """A product in fp32, with something added before it is rounded."""
+    return product(name, function, left, right, more, shapes=shapes, terms=lambda x, *_: x.shape[-1] + 2)
 
 
 def batch(*dims):
@@ -53,6 +47,11 @@ def attention(name, function, heads, keys, **more):
         shapes=((3, 16, 5), (64, 64, 64), (65, 32, 65), (1, 64, 129)),
         **more,
     )
+
+
+def whole(name, function, *sizes):
+    """A product of integers: exact, and results of few bits wrap."""
+    return Row(name, function, tuple(real(0, 90, size) for size in sizes), exact, ALL_INTEGERS, shapes=SHAPES)
 
 
 def convolution(name, function, x, weight, *bias):
@@ -91,13 +90,50 @@ ROWS = [
         lambda s: (s[2], 2, s[1]),
     ),
     added("linear bias", F.linear, left, lambda s: (s[2], s[1]), lambda s: s[2:]),
-    added("linear bias 3", F.linear, batch(2)[0], lambda s: (s[2], s[1]), lambda s: s[2:]),
+    Row(
+        "linear bias 3",
+        F.linear,
+        tuple(real(-1, 1, size) for size in (batch(2)[0], lambda s: (s[2], s[1]), lambda s: s[2:])),
+        lambda *t: 2**-8 * F.linear(*(x.abs() for x in t)),  # a product and a sum of their own where rows lie apart
+        shapes=SHAPES,
+        apart=True,
+    ),
     added("addmm", lambda x, y, b: torch.addmm(b, x, y), left, right, lambda s: s[2:]),
     added("addmm scaled", lambda x, y, b: torch.addmm(b, x, y, beta=0.5, alpha=2), left, right, lambda s: (s[0], s[2])),
     added("addmm beta 0", lambda x, y, b: torch.addmm(b, x, y, beta=0, alpha=2), left, right, lambda s: (s[0], s[2])),
     added("baddbmm", lambda x, y, b: torch.baddbmm(b, x, y), *batch(3), lambda s: (3, s[0], s[2])),
     added("addmv", lambda x, y, b: torch.addmv(b, x, y), left, lambda s: s[1:2], lambda s: s[:1]),
     added("addbmm", lambda x, y, b: torch.addbmm(b, x, y), *batch(3), lambda s: (s[0], s[2])),
+    whole("integer mm", torch.mm, left, right),
+    whole("integer mm transposed", lambda x, y: (x - 40) @ y.t(), left, lambda s: (s[2], s[1])),
+    whole("integer bmm", torch.bmm, *batch(3)),
+    whole("integer matmul broadcast", torch.matmul, lambda s: (2, 1, *s[:2]), lambda s: (1, 3, *s[1:])),
+    whole("integer mv", torch.mv, left, lambda s: s[1:2]),
+    whole("integer dot", torch.dot, lambda s: s[1:2], lambda s: s[1:2]),
+    whole("integer addmm", lambda x, y, b: torch.addmm(b, x, y, beta=3, alpha=-2), left, right, lambda s: s[2:]),
+    whole(
+        "integer addr", lambda x, y, b: torch.addr(b, x, y, alpha=2), lambda s: s[:1], lambda s: s[2:], lambda s: s[2:]
+    ),
+    whole("integer linear", F.linear, left, lambda s: (s[2], s[1])),
+    whole("integer einsum", lambda x, y: torch.einsum("bij,bjk->bik", x, y), *batch(3)),
+    whole("integer tensordot", lambda x, y: torch.tensordot(x, y, 1), batch(2)[0], right),
+    whole("integer cross", torch.linalg.cross, lambda s: (s[0], 3), lambda s: (s[0], 3)),
+    Row("cross", torch.linalg.cross, (real(of=lambda s: (s[0], 3)),) * 2, lambda x, y: 2**-20, shapes=SHAPES),
+    Row(
+        "cross 0",
+        lambda x, y: torch.linalg.cross(x, y, dim=0),
+        (real(of=lambda s: (3, s[1])), real(of=lambda s: (3, 1))),
+        lambda x, y: 2**-20,
+        shapes=SHAPES,
+    ),
+    Row("vdot", torch.vdot, (real(of=lambda s: s[1:2]),) * 2, total(torch.vdot, lambda x, y: len(x)), shapes=SHAPES),
+    Row(
+        "addr",
+        lambda x, y, b: torch.addr(b, x, y, beta=0.5, alpha=2),
+        (real(of=lambda s: s[:1]), real(of=lambda s: s[2:]), real(of=lambda s: (s[0], s[2]))),
+        lambda x, y, b: 2**-18,
+        shapes=SHAPES,
+    ),
     attention("attention", F.scaled_dot_product_attention, 3, 3),
     attention("attention causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), 2, 2),
     attention("attention grouped", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), 4, 2),

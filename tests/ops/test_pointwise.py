@@ -21,6 +21,7 @@ from tests.ops.grid import (
 )
 
 inf, nan = float("inf"), float("nan")
+NARROW = (torch.int8, torch.uint8, torch.int16)
 SPECIAL = numbers(0.0, -0.0, 1.0, -1.5, inf, -inf, nan, 2.5, 0.5, 100.0)
 
 
@@ -34,6 +35,17 @@ def two(name, function, low=-4, high=4, **more):
 
 def integers(name, function, low=-100, high=100, count=2, **more):
     return Row(name, function, (real(low, high),) * count, exact, INTEGERS, layouts=FEW, **more)
+
+
+def whole(shape, dtype, generator):
+    """Any number of a narrow integer dtype."""
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max + 1, shape, generator=generator, dtype=dtype)
+
+
+def narrow(name, function, count=2):
+    """Integers of few bits: results wrap."""
+    return Row(f"narrow {name}", function, (whole,) * count, exact, NARROW, layouts=FEW)
 
 
 def bools(name, function, count=2):
@@ -91,6 +103,18 @@ ROWS = [
     *(one(name, getattr(torch, name), 0.01, 8) for name in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")),
     *(one(name, getattr(torch, name), -0.99, 0.99) for name in ("asin", "acos", "atanh")),
     one("acosh", torch.acosh, 1.01, 8),
+    *(one(name, getattr(torch.special, name)) for name in ("i0", "i0e", "i1", "i1e", "log_ndtr", "erfcx")),
+    *(one(name, getattr(torch, name), 0.1, 8, bound=lambda x: 2**-20) for name in ("lgamma", "digamma")),
+    one("negative lgamma", torch.lgamma, -4, -0.1, bound=lambda x: 2**-20),
+    one("negative digamma", torch.digamma, -0.9, -0.1, bound=lambda x: 2**-20),
+    one("erfinv", torch.erfinv, -0.99, 0.99),
+    one("logit", torch.logit, 0.01, 0.99),
+    one("logit.eps", lambda x: torch.logit(x, 0.1), 0, 1, bound=lambda x: 2**-20),
+    one("angle", torch.angle),
+    one("round.decimals", lambda x: x.round(decimals=1), bound=exact, dtypes=(torch.float32,)),
+    one("round.-decimals", lambda x: x.round(decimals=-1), -300, 300, bound=exact),
+    one("isin", lambda x: torch.isin(x, x.reshape(-1)[:7]), bound=exact),
+    one("isin.invert", lambda x: torch.isin(x, x.reshape(-1)[:3], invert=True), bound=exact),
     *(
         one(name, getattr(F, name))
         for name in ("silu", "gelu", "mish", "elu", "hardswish", "hardsigmoid", "selu", "celu")
@@ -168,6 +192,12 @@ ROWS = [
     integers("integer abs", torch.abs, count=1),
     integers("integer sign", torch.sign, count=1),
     integers("integer square", torch.square, count=1),
+    Row("integer pow", torch.pow, (real(-8, 8), real(-1, 9)), exact, INTEGERS, layouts=FEW),
+    Row("integer scalar.pow", lambda x: 2**x, (real(0, 30),), exact, INTEGERS, layouts=FEW),
+    integers("gcd", torch.gcd),
+    integers("lcm", torch.lcm),
+    integers("integer angle", torch.angle, count=1),
+    integers("integer isin", lambda x, y: torch.isin(x, y.reshape(-1)[:9])),
     integers("integer pow.3", lambda x: x**3, count=1),
     integers("integer pow.0", lambda x: x**0, count=1),
     integers("integer clamp", lambda x: x.clamp(-5, 50), count=1),
@@ -186,6 +216,18 @@ ROWS = [
     integers("integer relu", torch.relu, count=1),
     Row("integer sqrt", torch.sqrt, (real(0, 100),), dtypes=INTEGERS),
     Row("integer exp", torch.exp, (real(-5, 5),), dtypes=INTEGERS),
+    *(narrow(name, getattr(torch, name)) for name in ("add", "sub", "mul", "maximum", "bitwise_xor", "eq", "lt")),
+    *(narrow(name, getattr(torch, name), 1) for name in ("neg", "square", "bitwise_not", "sign", "logical_not")),
+    narrow("abs", lambda x: x.abs(), 1),
+    narrow("add.alpha", lambda x, y: torch.add(x, y, alpha=7)),
+    narrow("floor_divide", lambda x, y: x // (y | 1)),
+    narrow("remainder", lambda x, y: x % (y | 1)),
+    narrow("pow", lambda x: x**5, 1),
+    narrow("shift", lambda x: (x << 3) + (x >> 1), 1),
+    narrow("clamp", lambda x: x.clamp(3, 90), 1),
+    narrow("where", lambda x, y: torch.where(x > y, x, 5)),
+    narrow("addcmul", lambda x, y: torch.addcmul(x, x, y, value=3)),
+    narrow("div", torch.div),
     *(
         bools(f"bool {name}", getattr(torch, name))
         for name in ("logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "maximum")

@@ -17,10 +17,14 @@ from tests.ops.grid import (
     distinct,
     exact,
     mask,
+    numbers,
     real,
     total,
 )
 
+inf, nan = float("inf"), float("nan")
+NARROW = (torch.int8, torch.uint8)
+ALL_INTEGERS = (*INTEGERS, *NARROW)
 LOSSLESS = tuple(name for name in LAYOUTS if name != "expanded")  # the order of equal values is PyTorch's secret
 DIMS = {"last": (-1,), "first": (0,), "all": None, "ends": (0, -1)}
 
@@ -114,6 +118,24 @@ ROWS = [
     row("bool argmax", lambda x: x.int().argmax(-1), inputs=(mask(),), dtypes=BOOL, layouts=FEW),
     *scan("cumsum", torch.cumsum, lambda f, d: total(f, lambda x: x.shape[d])),
     *scan("cumprod", torch.cumprod, lambda f, d: lambda x: 2**-14 * f(x), inputs=(real(0.99, 1.01),)),
+    *scan("cummax", lambda x, d: tuple(torch.cummax(x, d)), lambda f, d: exact),
+    *scan("cummin", lambda x, d: tuple(torch.cummin(x, d)), lambda f, d: exact),
+    *scan(
+        "integer cummax",
+        lambda x, d: tuple(torch.cummax(x, d)),
+        lambda f, d: exact,
+        dtypes=ALL_INTEGERS,
+        layouts=FEW,
+        inputs=(real(0, 9),),
+    ),
+    row("bool cummin", lambda x: tuple(x.cummin(-1)), inputs=(mask(),), dtypes=BOOL, layouts=FEW),
+    row("special cummax", lambda x: tuple(x.cummax(-1)), inputs=(numbers(1.0, nan, 2.0, inf, nan, -inf, 0.0),)),
+    *scan("logcumsumexp", torch.logcumsumexp, lambda f, d: lambda x: x.shape[d] * 2**-22 * (1 + f(x).abs())),
+    row("narrow sum", lambda x: x.sum(-1), dtypes=NARROW, layouts=FEW, inputs=(real(0, 100),)),
+    row("narrow sum kept", lambda x: x.sum(-1, dtype=x.dtype), dtypes=NARROW, layouts=FEW, inputs=(real(0, 100),)),
+    row("narrow prod", lambda x: x.prod(0, dtype=x.dtype), dtypes=NARROW, layouts=FEW, inputs=(real(0, 9),)),
+    row("narrow amax", lambda x: (x.amax(-1), x.argmin(0)), dtypes=NARROW, layouts=FEW, inputs=(real(0, 100),)),
+    row("narrow cumsum", lambda x: x.cumsum(0, dtype=x.dtype), dtypes=NARROW, layouts=FEW, inputs=(real(0, 100),)),
     row("topk", lambda x: tuple(x.topk(min(3, x.shape[-1]))), inputs=(distinct,), layouts=LOSSLESS),
     row("topk 0", lambda x: tuple(x.topk(min(5, x.shape[0]), 0, False)), inputs=(distinct,), layouts=LOSSLESS),
     row("topk all", lambda x: x.topk(x.shape[-1]).values),

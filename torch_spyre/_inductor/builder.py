@@ -189,7 +189,8 @@ class Builder:
         if out is None and (stride is None or tuple(stride) == x.stride) and _holds(self.buffer(x).dtype, dtype):
             return replace(x, dtype=dtype)
         given, wanted = is_integer(x.dtype), is_integer(dtype)
-        name = "copy" if given == wanted else "to_real" if given else "to_integer"
+        narrow = "to_integer" if dtype == torch.int64 else "to_int32"
+        name = "copy" if given == wanted else "to_real" if given else narrow
         if out is None:
             out = self.empty(x.size, dtype, stride)
         self.add(name, out.size, out.access(), [x.expand(out.size).access()])
@@ -268,12 +269,13 @@ class Builder:
         return result if keepdim else result.permute(kept)
 
     def along(self, name: str, x: Value, dim: int, dtype: torch.dtype) -> Value:
-        """A scan: every partial fold along ``dim``."""
+        """A scan: every partial fold along ``dim``, or its position."""
+        positions = OPS[name].function in ("argmax", "argmin")
         if not x.size:
-            return self.cast(x, dtype)
+            return self.full([], 0, dtype) if positions else self.cast(x, dtype)
         out = self.empty(x.size, dtype)
         order = [i for i in range(len(x.size)) if i != dim % len(x.size)] + [dim % len(x.size)]
-        if is_integer(x.dtype) != is_integer(dtype):
+        if is_integer(x.dtype) != is_integer(dtype) and not positions:
             x = self.cast(x, dtype)
         self.add(name, [x.size[i] for i in order], out.permute(order).access(), [x.permute(order).access()])
         return out
@@ -320,10 +322,8 @@ class Builder:
     # --- matrices
 
     def matmul(self, a: Value, b: Value, dtype: torch.dtype) -> Value:
-        """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once."""
-        if any(is_integer(v.dtype) or v.dtype == torch.bool for v in (a, b)):
-            raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}: the card's matrix unit takes reals")
-        if a.dtype != b.dtype:
+        """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once; integers in 64 bits."""
+        if a.dtype == torch.bool or a.dtype != b.dtype:
             raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")  # PyTorch has an error for it
         batch = broadcast([a.size[:-2], b.size[:-2]])
         m, k, n = a.size[-2], a.size[-1], b.size[-1]

@@ -360,6 +360,8 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::T
 
 }  // namespace
 
+void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run(op, stack); }
+
 void fit_output(const at::Tensor& output, c10::IntArrayRef size, c10::IntArrayRef strides) {
   SpyreStorageImpl& storage = storage_of(output);
   const bool whole = output.is_contiguous() && output.numel() == storage.elements() && storage.resizable();
@@ -397,14 +399,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   // Composed of parts that are no ops of the card by themselves.
-  for (const char* name : {"index_put_", "native_layer_norm", "slice_scatter", "select_scatter", "diagonal_scatter",
-                           "constant_pad_nd", "as_strided_scatter"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name :
-       {"arange.start_out", "range.out",    "linspace.out",           "logspace.out",      "eye.out",      "eye.m_out",
-        "tril_indices",     "triu_indices", "randperm.generator_out", "normal_",           "uniform_",     "random_",
-        "random_.from",     "random_.to",   "bernoulli_.float",       "bernoulli_.Tensor", "exponential_", "geometric_",
-        "log_normal_",      "cauchy_"})
+       {"addr", "addr.out", "index_put_", "native_layer_norm", "slice_scatter", "select_scatter", "diagonal_scatter",
+        "constant_pad_nd", "as_strided_scatter", "cummax", "cummax.out", "cummin", "cummin.out", "logcumsumexp",
+        "logcumsumexp.out", "linspace.out", "eye.out", "eye.m_out"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
+  for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
+                           "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",
+                           "bernoulli_.Tensor", "exponential_", "geometric_", "log_normal_", "cauchy_"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
 }
 

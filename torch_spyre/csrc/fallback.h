@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/boxing/KernelFunction.h>
 
 #include <cstdint>
 #include <map>
@@ -14,6 +15,9 @@ FallbackMode fallback_mode();
 void set_fallback_mode(FallbackMode mode);
 std::map<std::string, int64_t> fallback_counts();
 void reset_fallback_counts();  // and warn anew
+
+// Runs a call on the card, or else on the host.
+void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Resizes an output as PyTorch does: it warns unless the output was empty. What it held is lost. Without strides it is
 // contiguous.

@@ -249,7 +249,8 @@ bool byte_window(const at::Tensor& tensor) {
   const SpyreStorageImpl& storage = storage_of(tensor);
   if (tensor.scalar_type() != at::kByte || storage.untyped) return false;
   // uint8 is wider on the card: only a byte window reaches past the elements.
-  return storage.dtype != at::kByte || tensor.numel() > storage.elements();
+  return storage.dtype != at::kByte ||
+         tensor.storage_offset() + host_elements(tensor.sizes(), tensor.strides()) > storage.elements();
 }
 
 namespace {

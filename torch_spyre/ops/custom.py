@@ -52,6 +52,45 @@ def _topk(which: int) -> Callable[[Tensor, int, int], Tensor]:
     return chosen
 
 
+def _full(
+    size: Sequence[int], value: float, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+) -> Tensor:
+    return torch.full(size, value, dtype=dtype, device=device)
+
+
+def _constant(value: float, *, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
+    return torch.full([], value, dtype=dtype, device=device)
+
+
+_FP8 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(_FP8).max
+
+
+def _quantize(x: Tensor, scale: Tensor) -> Tensor:
+    return (x.float() / scale).clamp(-_LARGEST, _LARGEST).to(_FP8)
+
+
+def _dequantize(x: Tensor, scale: Tensor, dtype: torch.dtype = torch.float16) -> Tensor:
+    return (x.float() * scale).to(dtype)
+
+
+def _quantize_channels(x: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
+    """A scale for each channel along ``dim``, with which its largest magnitude becomes float8's largest number."""
+    others = [i for i in range(x.dim()) if i != dim % x.dim()]
+    largest = x.float().abs().amax(others, keepdim=True) if others else x.float().abs()
+    scale = torch.where(largest == 0, 1.0, largest / _LARGEST)
+    return _quantize(x, scale), scale
+
+
+_op("full(int[] size, Scalar value, *, ScalarType? dtype=None, Device? device=None) -> Tensor", _full, _COMPOSED)
+_op("constant(Scalar value, *, ScalarType? dtype=None, Device? device=None) -> Tensor", _constant, _COMPOSED)
+_op("quantize_fp8_with_scale(Tensor input, Tensor scale) -> Tensor", _quantize, _COMPOSED)
+_op(
+    "dequantize_fp8_with_scale(Tensor input, Tensor scale, ScalarType dtype=5) -> Tensor",
+    _dequantize,
+    _COMPOSED,
+)
+_op("qfp8ch(Tensor input, int dim=-1) -> (Tensor, Tensor)", _quantize_channels, _COMPOSED)
 _op("restickify(Tensor input, int dim=-1) -> Tensor", _restickify)
 _op("overwrite(Tensor input, Tensor(a!) output, int[] dims, int[] offsets) -> ()", _overwrite, _COMPOSED)
 _op("overwrite_f(Tensor input, Tensor output, int[] dims, int[] offsets) -> Tensor", _overwrite_f, _COMPOSED)

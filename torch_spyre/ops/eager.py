@@ -23,6 +23,13 @@ aten = torch.ops.aten
 Description = dict[str, Any]
 
 _one_at_a_time = threading.RLock()
+
+# What is made from numbers is written into a tensor of the call, whose dtype and device it has.
+_FACTORIES = {
+    torch.ops.aten.linspace.out: torch.ops.aten.linspace.default,
+    torch.ops.aten.eye.out: torch.ops.aten.eye.default,
+    torch.ops.aten.eye.m_out: torch.ops.aten.eye.m,
+}
 Results = list[torch.Tensor | None]
 
 
@@ -69,6 +76,8 @@ def _compile_call(
 @cache
 def functional_overload(op: OpOverload) -> OpOverload | None:
     """The overload that computes the same and writes into no argument; None where there is none."""
+    if op in _FACTORIES:
+        return _FACTORIES[op]
     name, overload = _C.functional_overload(op._schema.name, op._schema.overload_name)
     namespace, packet = name.split("::")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
@@ -310,6 +319,8 @@ class _Call:
             return self.numbers[id(value)] if as_numbers else torch.empty((), dtype=value.dtype, device="cpu")
 
         given = {each.name: replaced(v) for each, v in zip(self.op._schema.arguments, self.values, strict=True)}
+        if self.op in _FACTORIES:
+            given |= {"dtype": given["out"].dtype, "device": inputs[0].device, "layout": None, "pin_memory": None}
         for position, number in (numbers or {}).items():
             given[self.op._schema.arguments[position].name] = number
         wanted = op._schema.arguments

@@ -115,7 +115,9 @@ _ROWS = [
     # Exponentials, trigonometry, special functions
     *map(_same, ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sigmoid"]),
     *map(_same, ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]),
-    *map(_same2, ["pow", "logaddexp", "atan2"]),
+    *map(_same, ["erfinv", "lgamma", "digamma", "i0", "logit"]),
+    *(_pointwise(name, 1, getattr(torch.special, name)) for name in ["erfcx", "log_ndtr", "i0e", "i1", "i1e"]),
+    *map(_same2, ["pow", "logaddexp", "atan2", "gcd"]),
     # Activations
     _same("relu"),
     _pointwise("silu", 1, F.silu),
@@ -143,6 +145,7 @@ _ROWS = [
     # Moves and casts
     _pointwise("copy", 1, torch.clone),
     _pointwise("to_integer", 1, lambda x: x.to(torch.int64)),
+    _pointwise("to_int32", 1, lambda x: x.to(torch.int32)),
     _pointwise("to_real", 1, lambda x: x.to(torch.float32)),
     OpRow("restickify", "pointwise", "sfp", 1, "", None, 0, "restickify", torch.clone),
     # Folds
@@ -159,6 +162,8 @@ _ROWS = [
     _scan("cumprod", "mul", 1.0, torch.cumprod),
     _scan("cummax_value", "maximum", -_inf, lambda x, dim: torch.cummax(x, dim).values),
     _scan("cummin_value", "minimum", _inf, lambda x, dim: torch.cummin(x, dim).values),
+    _scan("cummax_index", "argmax", 0.0, lambda x, dim: torch.cummax(x, dim).indices),
+    _scan("cummin_index", "argmin", 0.0, lambda x, dim: torch.cummin(x, dim).indices),
     _scan("logcumsumexp", "logaddexp", -_inf, torch.logcumsumexp),
     OpRow("topkvalue", "topk", "sfp", 1, "topkvalue", None, 1, "order", _topk(0)),
     OpRow("topkindex", "topk", "sfp", 1, "topkindex", None, 1, "order", _topk(1)),

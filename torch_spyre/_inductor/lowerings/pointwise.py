@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from dataclasses import replace
+from math import inf, pi
 from typing import Any
 
 import torch
@@ -81,8 +82,14 @@ _SAME = {
             "floor_divide",
             "mul",
             "square",
+            "erfinv",
+            "lgamma",
+            "digamma",
+            "i0",
+            "gcd",
         ]
     },
+    **{getattr(aten, f"special_{name}"): name for name in ("erfcx", "log_ndtr", "i0e", "i1", "i1e")},
     aten.isfinite: "isfinite",
     aten.bitwise_left_shift: "shift_left",
     aten.bitwise_right_shift: "shift_right",
@@ -105,7 +112,7 @@ def result(b: Builder, name: str, *inputs: Value | Number, parameters: tuple[flo
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """A number is compared as an element of the other's dtype."""
     halves = [v.dtype for v in inputs if isinstance(v, Value) and v.dtype in (torch.float16, torch.bfloat16)]
     if not halves or all(isinstance(v, Value) for v in inputs):
@@ -120,7 +127,7 @@ def _row(name: str) -> Callable[..., Value]:
         if name == "mul" and b.meta.dtype == torch.bool:
             return result(b, "logical_and", *inputs)
         if name in _COMPARISONS:
-            inputs = _compared(inputs)
+            inputs = compared(inputs)
         if name in ("maximum", "minimum") and b.meta.dtype == torch.bool:
             return result(b, "logical_or" if name == "maximum" else "logical_and", *inputs)
         return result(b, name, *inputs)
@@ -150,7 +157,7 @@ def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: 
     alpha = alpha if name == "add" else -alpha
     if b.meta.dtype.is_floating_point:
         return result(b, "fma", y, real(alpha), x)
-    return result(b, "add", x, b.pointwise("mul", y, whole(alpha), dtype=torch.int64))
+    return result(b, "add", x, b.pointwise("mul", y, whole(alpha), dtype=b.meta.dtype))  # both wrap alike
 
 
 @lowers(aten.add)
@@ -186,9 +193,13 @@ def prims_div(b: Builder, x: Value, y: Value) -> Value:
 
 @lowers(aten.round)
 def round_(b: Builder, x: Value, *, decimals: int = 0) -> Value:
-    if decimals:
-        raise Unsupported(f"round to {decimals} decimals")
-    return x if is_integer(x.dtype) else result(b, "round", x)
+    if is_integer(x.dtype):
+        return x
+    if not decimals:
+        return result(b, "round", x)
+    unit, (before, after) = 10.0 ** abs(decimals), ("mul", "div") if decimals > 0 else ("div", "mul")
+    scaled = b.pointwise(before, x, unit, dtype=torch.float32)
+    return result(b, after, b.pointwise("round", scaled, dtype=torch.float32), unit)
 
 
 @lowers(aten.signbit.default)
@@ -201,33 +212,58 @@ def signbit(b: Builder, x: Value) -> Value:
 
 @lowers(aten.pow)
 def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
-    if isinstance(y, Value) and is_integer(b.meta.dtype):
-        raise Unsupported("pow of integers to a tensor of exponents")
+    if is_integer(b.meta.dtype):
+        if not isinstance(y, Value) and y < 0:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
+        if any(isinstance(v, Value) and v.dtype == torch.bool for v in (x, y)):
+            x, y = (b.cast(v, b.meta.dtype) if isinstance(v, Value) else v for v in (x, y))
+        return result(b, "pow", x, y)
     if isinstance(y, Value) or not isinstance(x, Value):
         return result(b, "pow", x, y)
     if y == 2:
         return result(b, "square", x)
     if y == 1:
         return b.copy(b.cast(x, b.meta.dtype), stride=b.meta.stride())
-    if is_integer(b.meta.dtype):
-        return _integer_power(b, x, int(y))
     if y in (0.5, -0.5, -1):
         return result(b, {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}[y], x)
     return result(b, "pow", x, float(y))
 
 
-def _integer_power(b: Builder, x: Value, exponent: int) -> Value:
-    if exponent < 0:
-        raise RuntimeError("Integers to negative integer powers are not allowed.")
-    found: Value | None = None
-    square = x
-    while exponent:
-        if exponent & 1:
-            found = square if found is None else b.pointwise("mul", found, square, dtype=b.meta.dtype)
-        exponent >>= 1
-        if exponent:
-            square = b.pointwise("square", square, dtype=b.meta.dtype)
-    return b.copy(found) if found is not None else b.full(x.size, 1, b.meta.dtype)
+@lowers(aten.angle.default)
+def angle(b: Builder, x: Value) -> Value:
+    """Of a real number: 0, pi, or NaN."""
+    turned = b.pointwise("where", b.pointwise("lt", x, 0, dtype=torch.bool), pi, 0.0, dtype=torch.float32)
+    if not x.dtype.is_floating_point:
+        return b.cast(turned, b.meta.dtype, stride=b.meta.stride())
+    return result(b, "where", b.pointwise("isnan", x, dtype=torch.bool), x, turned)
+
+
+@lowers(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
+def isin(b: Builder, x: Any, wanted: Any, *, assume_unique: bool = False, invert: bool = False) -> Value:
+    """Every element against every wanted one: of many, sorting them on the host is less work."""
+    if isinstance(wanted, Value) and wanted.numel > 64:
+        raise Unsupported(f"isin among {wanted.numel} elements")
+    name, folded = ("ne", "all") if invert else ("eq", "any")
+    if not isinstance(wanted, Value):
+        return result(b, name, *compared((x, wanted)))
+    every = replace(b.contiguous(wanted), size=(wanted.numel,), stride=(1,))
+    apart = x.unsqueeze(-1) if isinstance(x, Value) else x
+    equal = b.pointwise(name, *compared((apart, every)), dtype=torch.bool)
+    return b.reduce(folded, equal, [-1], False, torch.bool)
+
+
+@lowers(aten.polygamma.default)
+def polygamma(b: Builder, order: int, x: Value) -> Value:
+    if order:
+        raise Unsupported(f"polygamma of order {order}")
+    return result(b, "digamma", x)
+
+
+@lowers(aten.logit.default)
+def logit(b: Builder, x: Value, eps: float | None = None) -> Value:
+    if eps is not None:
+        x = b.pointwise("clamp", x, dtype=torch.float32, parameters=(eps, 1 - eps))
+    return result(b, "logit", x)
 
 
 @lowers(aten.clamp, aten.clamp_min, aten.clamp_max, aten.clip)
@@ -316,7 +352,8 @@ def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
 def _combined(b: Builder, name: str, x: Value, y: Value, z: Value, value: Number) -> Value:
     """x + value * (y op z), with the inner result kept in fp32."""
     if is_integer(b.meta.dtype):
-        inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=torch.int64), whole(value), dtype=torch.int64)
+        dtype = b.meta.dtype
+        inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=dtype), whole(value), dtype=dtype)
         return result(b, "add", x, inner)
     return result(b, "fma", b.pointwise(name, y, z, dtype=torch.float32), real(value), x)
 

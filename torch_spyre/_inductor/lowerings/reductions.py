@@ -116,6 +116,25 @@ def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None)
     return b.along("cumprod", x, dim, b.meta.dtype)
 
 
+@lowers(aten._logcumsumexp.default, aten.logcumsumexp.default)
+def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
+    return b.along("logcumsumexp", x, dim, b.meta.dtype)
+
+
+def _running(b: Builder, name: str, x: Value, dim: int) -> tuple[Value, Value]:
+    return b.along(f"{name}_value", x, dim, x.dtype), b.along(f"{name}_index", x, dim, torch.int64)
+
+
+@lowers(aten.cummax.default)
+def cummax(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running(b, "cummax", x, dim)
+
+
+@lowers(aten.cummin.default)
+def cummin(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running(b, "cummin", x, dim)
+
+
 def moments(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -> tuple[Value, Value]:
     """Variance and mean, fp32."""
     if not x.size:

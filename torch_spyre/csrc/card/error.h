@@ -29,6 +29,10 @@ struct ValueRange : Error {
 struct IndexRange : Error {
   using Error::Error;
 };
+// An integer was divided by zero, found while a program ran.
+struct DivisionByZero : Error {
+  using Error::Error;
+};
 // Strict mode: what the silicon would do silently (uninitialised read, out of bounds, race between cores).
 struct UndefinedBehavior : Error {
   using Error::Error;

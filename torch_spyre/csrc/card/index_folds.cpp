@@ -140,6 +140,36 @@ void scan_of(Part& part) {
   part.check_fits(fits);
 }
 
+// Where the largest or smallest element so far lies: of equal ones the last.
+template <typename Value>
+void scan_positions_of(Part& part) {
+  const bool largest = part.step.function == "argmax";
+  const size_t axis = part.none - 1;
+  const Axes kept = part.axes(0, axis);
+  Value best[kLanes];
+  int64_t places[kLanes];
+  alignas(64) int64_t found[kTile];
+  fold_rows<Value>(
+      part, kept, {axis}, kLanes, [](int64_t) {},
+      [&](const Block& block, const Value* tile) {
+        if (block.place == 0) {
+          std::copy_n(tile, block.lanes, best);
+          std::fill_n(places, block.lanes, 0);
+        }
+        for (int64_t i = 0; i < block.positions; ++i)
+          for (int64_t lane = 0; lane < block.lanes; ++lane) {
+            const Value value = tile[i * block.lanes + lane];
+            const bool reached = largest ? value >= best[lane] : value <= best[lane];
+            const bool better = reached | (value != value);  // nothing reaches NaN but another
+            best[lane] = better ? value : best[lane];
+            places[lane] = better ? block.place + i : places[lane];
+            found[i * block.lanes + lane] = places[lane];
+          }
+        store(part.sides[0], block, part.sides[0].at(part.point, without(kept, block.lane_axis)), found);
+      },
+      [](const Block&) {});
+}
+
 template <typename Value>
 void argreduce_of(Part& part) {
   const bool largest = part.step.function == "argmax";
@@ -233,7 +263,11 @@ bool reads_reals(const Part& part) { return part.sides[1].access.domain == Domai
 
 }  // namespace
 
-void scan(Part& part) { reads_reals(part) ? scan_of<float>(part) : scan_of<int64_t>(part); }
+void scan(Part& part) {
+  if (finds_positions(part.step))
+    return reads_reals(part) ? scan_positions_of<float>(part) : scan_positions_of<int64_t>(part);
+  reads_reals(part) ? scan_of<float>(part) : scan_of<int64_t>(part);
+}
 void argreduce(Part& part) { reads_reals(part) ? argreduce_of<float>(part) : argreduce_of<int64_t>(part); }
 void topk(Part& part) { reads_reals(part) ? topk_of<float>(part) : topk_of<int64_t>(part); }
 

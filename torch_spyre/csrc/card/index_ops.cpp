@@ -159,6 +159,8 @@ struct Check {
   Refusal scan() const {
     if (Refusal wrong = count(2)) return wrong;
     if (rank < 1) return {{"extents", "needs the dimension to scan"}};
+    if (finds_positions(step))
+      return first_of({positions(step.extents.back()), constants(1, "the value to start from"), moving(0, 0, rank)});
     return first_of({folds(), constants(1, "the value to start from"), moving(0, 0, rank)});
   }
 

@@ -34,6 +34,8 @@ inline Way way_of(const Operand& operand, size_t axis) {
 size_t first_folded(const Step& step);
 // The tile operation that folds two elements of operand 1 into one, or null.
 const TileOp* folding_op(const Step& step);
+// Whether a scan writes positions instead of values.
+inline bool finds_positions(const Step& step) { return step.function == "argmax" || step.function == "argmin"; }
 // Whether points and indices that differ lead to different elements of a scatter's table.
 bool places_differ(const Step& step);
 

@@ -40,7 +40,8 @@ struct Level {
   const char* name;
   void (*multiply)(const Panel&);
   void (*settle)(float* sums, int64_t count);  // gives every NaN the same bits
-  int64_t transposed_rows;                     // up to so many a transposed B is not decoded first
+  void (*add_products)(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
+  int64_t transposed_rows;  // up to so many a transposed B is not decoded first
 };
 
 namespace portable {
@@ -195,6 +196,11 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
   static const Level& level = level_named(simd_level());
   multiply(level, c, a, b, shape);
+}
+
+void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k) {
+  static const Level& level = level_named(simd_level());
+  level.add_products(sums, a, b, k);
 }
 
 // For tests: the routines of one instruction set, which the machine must have.

@@ -29,4 +29,8 @@ struct MatmulShape {
 // and B is not used, padding of C not written. C overlaps neither A nor B.
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape);
 
+// Integers: sums[j] += a[0] * b[0][j] + ... + a[k - 1] * b[k - 1][j] in 64 bits, for the kIntegerPanel columns of b.
+constexpr int64_t kIntegerPanel = 64;
+void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
+
 }  // namespace spyre

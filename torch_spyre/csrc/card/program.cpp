@@ -178,9 +178,12 @@ struct StepCheck {
 
   void matrix_product() const {
     if (rank < 3) refuse("extents", "needs m, n and k");
+    const bool integers = domain_of(step.operands[0].format) == Domain::integer;
     for (const Operand& operand : step.operands)
-      if (operand.format != DataFormat::SEN169_FP16 && operand.format != DataFormat::IEEE_FP32)
-        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, not on ") + name(operand.format));
+      if (integers ? domain_of(operand.format) != Domain::integer
+                   : operand.format != DataFormat::SEN169_FP16 && operand.format != DataFormat::IEEE_FP32)
+        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, or on integers alone, not on ") +
+                               name(operand.format));
     if (moves(0, rank - 1)) refuse("operand 0", "moves along k, which is folded");
     if (moves(1, rank - 2)) refuse("operand 1", "moves along n");
     if (moves(2, rank - 3)) refuse("operand 2", "moves along m");

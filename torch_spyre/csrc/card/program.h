@@ -17,11 +17,13 @@ namespace spyre {
 //   elementwise       written, then the inputs of tile operation `function`
 //   reduce            written, read; folds the last `reduced` dimensions with the two-input tile operation `function`,
 //                     starting from constants[0]; the result is multiplied by constants[1] where that is given
-//   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k
+//   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k;
+//                     all of integers, or none
 //   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
 //   gather            written, table, indices ...; `indirect` says where an index leads in the table
 //   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
-//   scan              written, read; folds along the last dimension like reduce and writes every partial result
+//   scan              written, read; folds along the last dimension like reduce and writes every partial result; with
+//                     `function` argmax or argmin where it lies (integer), of equal ones the last
 //   argreduce         written (integer), read; `function` argmax or argmin over the last `reduced` dimensions: the
 //                     first position, in row-major order over them
 //   topk              written, read over extents [..., k, n]; written does not move along n, read not along k;

@@ -48,7 +48,7 @@ SPYRE_INLINE T polynomial(T x, T first, Rest... rest) {
 // Adding 1.5 * 2^23 (2^52) leaves the nearest integer in the low bits.
 constexpr float kAnchor = 0x1.8p23f;
 constexpr double kWideAnchor = 0x1.8p52;
-constexpr double kLog2E = 0x1.71547652b82fep+0, kLn2 = 0x1.62e42fefa39efp-1;
+constexpr double kLog2E = 0x1.71547652b82fep+0, kLn2 = 0x1.62e42fefa39efp-1, kSqrt2 = 0x1.6a09e667f3bcdp+0;
 
 // ---- Exponentials in fp32: e^x is e^r * 2^n with |r| <= ln2 / 2.
 
@@ -201,6 +201,12 @@ SPYRE_INLINE float pow(float x, float y) {
   return float(one ? 1.0 : result);
 }
 
+SPYRE_INLINE float logit(float x) {  // log(x / (1 - x)); that the quotient less 1 is exact counts near 0.5
+  const double wide = x, rest = 1 - wide, odds = wide / rest;
+  const Logarithm l = logarithm(odds, (wide - rest) / rest);
+  return x <= 1 ? float(at_the_edges(odds, fma(l.k, kLn2, l.log_m))) : kNan;
+}
+
 SPYRE_INLINE float sinh(float x) {
   const float a = magnitude(x);
   const double e = wide_expm1(a > 100 ? 100.0f : a);
@@ -237,17 +243,21 @@ SPYRE_INLINE float elu(float x, double alpha) {
   const double below = __builtin_copysign(wide_expm1(x), double(x)) * float(alpha);
   return x <= 0 ? float(below) : x;
 }
-// The normal distribution beyond a >= 0.
-SPYRE_INLINE double tail(double a) {
+// The normal distribution beyond a >= 0, over e^(-a^2 / 2): to 2^-33 below 14, where the rest underflows, and above.
+SPYRE_INLINE double scaled_tail(double a) {
   const double y = 1 / (a + 5), q = fma(y, -10.0, 1.0);  // (a - 5) / (a + 5)
-  const double scaled = y * polynomial(q, 0x1.89d3abe1da5eep-1, -0x1.54ad03e9cb104p-1, 0x1.fb31655443608p-2,
-                                       -0x1.410ed98d6cb67p-2, 0x1.51f62bfb2bd16p-3, -0x1.1b1b55991eb5bp-4,
-                                       0x1.54b80e6b757f9p-6, -0x1.88ee82df78cep-9, -0x1.a531435789a98p-11,
-                                       0x1.230d9607226e2p-11, -0x1.67c4e6270bd05p-15, -0x1.ceb9b9206b8f4p-15);  // 2^-33
-  return scaled * wide_exp(-0.5 * a * a);
+  return y * polynomial(q, 0x1.89d3abe1da5eep-1, -0x1.54ad03e9cb104p-1, 0x1.fb31655443608p-2, -0x1.410ed98d6cb67p-2,
+                        0x1.51f62bfb2bd16p-3, -0x1.1b1b55991eb5bp-4, 0x1.54b80e6b757f9p-6, -0x1.88ee82df78cep-9,
+                        -0x1.a531435789a98p-11, 0x1.230d9607226e2p-11, -0x1.67c4e6270bd05p-15, -0x1.ceb9b9206b8f4p-15);
 }
+SPYRE_INLINE double any_scaled_tail(double a) {
+  const double inverse = 1 / a, z = inverse * inverse;
+  const double far = inverse * 0x1.9884533d43651p-2 * polynomial(z, 1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0);
+  return a > 14 ? far : scaled_tail(a);
+}
+SPYRE_INLINE double tail(double a) { return scaled_tail(a) * wide_exp(-0.5 * a * a); }
 SPYRE_INLINE float erfc(float x) {
-  const double upper = 2 * tail(0x1.6a09e667f3bcdp+0 * __builtin_fabs(double(x)));
+  const double upper = 2 * tail(kSqrt2 * __builtin_fabs(double(x)));
   return float(x < 0 ? 2 - upper : upper);
 }
 SPYRE_INLINE float gelu_none(float x) {
@@ -363,6 +373,134 @@ SPYRE_INLINE float atan2(float y, float x) {
   return with_sign(float(__builtin_copysign(1.0, double(x)) < 0 ? kPi - quadrant : quadrant), y);
 }
 SPYRE_INLINE float atan(float x) { return atan2(x, 1); }
+
+// ---- Special functions in double precision.
+
+SPYRE_INLINE float erfcx(float x) {
+  const double near = 2 * any_scaled_tail(kSqrt2 * __builtin_fabs(double(x)));
+  const double square = double(x) * double(x), mirrored = 2 * wide_exp(square) - near;
+  return float(x < 0 ? mirrored : near);
+}
+SPYRE_INLINE float log_ndtr(float x) {
+  const double a = __builtin_fabs(double(x)), below = fma(-0.5 * a, a, wide_log(any_scaled_tail(a)));
+  const double value = x < 0 ? below : wide_log1p(-tail(a > 30 ? 30.0 : a));
+  return x == -kInf ? -kInf : with_sign(float(value), -1);  // never above -0
+}
+// x times a polynomial of w = -log(1 - x^2), or far out of its root.
+SPYRE_INLINE float erfinv(float x) {
+  const double wide = x, w = -wide_log1p(-wide * wide), s = ::sqrt(w) - 3.125;
+  const double near =
+      polynomial(w - 2.5, 0x1.805c5cfcedef5p+0, 0x1.f91e89955a57fp-3, -0x1.11c3c3612a2ccp-8, -0x1.4863d1009b540p-10,
+                 0x1.c9b46cd91df7ap-13, -0x1.4f4496f9c1788p-18, -0x1.caa32f746fad4p-19, 0x1.00f8719914c4ap-21,
+                 0x1.d66fac2d14be4p-27, -0x1.74f4495a187ccp-27, 0x1.c9c81e3c5b325p-31, 0x1.0e8b1b9516a51p-33,
+                 -0x1.75045e36fd876p-36);  // 2^-33
+  const double far =
+      polynomial(s, 0x1.7aaa3c1431562p+1, 0x1.00f3b54bd2d55p+0, 0x1.cde3e1c038963p-8, -0x1.5b6842a1139e7p-8,
+                 0x1.f1575ee29f59fp-9, -0x1.4a4705efea192p-9, 0x1.4a7ebecbcba2fp-10, -0x1.591ea71e76f0cp-12,
+                 -0x1.789fa23d84d0dp-14, 0x1.20d398293e4c5p-13, -0x1.eb9d11964eec8p-15, -0x1.71eae49195a2cp-21,
+                 0x1.8a0fea67632e2p-17, -0x1.fb144a616e71ep-19);  // 2^-35
+  const double value = wide * (w < 5 ? near : far);
+  return magnitude(x) == 1 ? with_sign(kInf, x) : with_sign(float(value), x);
+}
+
+// sin and cos of pi x, for x < 0; what matters is how far it is from a whole number, which is exact.
+struct HalfTurn {
+  double sine, cosine;
+};
+SPYRE_INLINE HalfTurn half_turn(double x) {
+  const double rest = x - __builtin_rint(x), a = __builtin_fabs(rest);
+  const bool far = a > 0.25;
+  const double r = kPi * (far ? 0.5 - a : a), s = sine(r), c = cosine(r);
+  return {far ? c : s, rest < 0 ? -(far ? s : c) : far ? s : c};
+}
+SPYRE_INLINE double stirling(double x, double log) {  // log of gamma(x), x >= 8
+  const double y = 1 / x;
+  const double rest = polynomial(y * y, 0x1.5555555555477p-4, -0x1.6c16c15665122p-9, 0x1.a0195329980e1p-11,
+                                 -0x1.3797f4ede7e45p-11, 0x1.9517858f10f00p-11);  // 2^-44
+  return fma(x - 0.5, log, 0x1.d67f1c864beb5p-1 - x) + rest * y;
+}
+// Below 3 the argument is moved to [1, 2], between the two zeros; from there to 8 it is moved beyond.
+SPYRE_INLINE double wide_lgamma(double x) {
+  const bool low = x < 3, shifted = x < 8;
+  const double t = x < 1 ? x + 1 : x > 2 ? x - 1 : x;
+  const double near =
+      (t - 1) * (t - 2) *
+      polynomial(t - 1.5, 0x1.eeb95b09510ffp-2, -0x1.2aed059bdc482p-3, 0x1.01af628432734p-4, -0x1.007aa816b30f6p-5,
+                 0x1.1334418a4252dp-6, -0x1.34dc001c7b8b9p-7, 0x1.64e52f5147cc2p-8, -0x1.a4f53522da043p-9,
+                 0x1.fa0c271c081adp-10, -0x1.327b472d85356p-10, 0x1.5eb6b70fde261p-11, -0x1.af2dfa0564697p-12,
+                 0x1.95ba3c341cf1ep-12, -0x1.fab4174ab7e71p-13);  // 2^-38
+  const double moved = shifted ? x + 5 : x;
+  const double first = wide_log(!low ? moved : x < 1 ? x : x > 2 ? x - 1 : 1.0);
+  const double product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4);
+  const double far = stirling(moved, first) - (shifted ? wide_log(product) : 0.0);
+  return low ? near + (x < 1 ? -first : first) : far;
+}
+SPYRE_INLINE float lgamma(float x) {
+  const double a = __builtin_fabs(double(x)), value = wide_lgamma(a);
+  const double s = half_turn(x).sine;
+  const double mirrored = wide_log(kPi / (a * s)) - value;
+  const bool pole = (x <= 0) & (__builtin_rintf(x) == x);
+  return pole | (a == kWide) ? kInf : float(x < 0 ? mirrored : value);
+}
+SPYRE_INLINE float digamma(float x) {
+  const double wide = x, a = x < 0 ? 1 - wide : wide, moved = a < 8 ? a + 8 : a, y = 1 / moved;
+  const double rest = y * y *
+                      polynomial(y * y, 0x1.5555555554c01p-4, -0x1.111110d6afc2dp-7, 0x1.040f560d6d7afp-8,
+                                 -0x1.106a54cf67405p-8, 0x1.bf5de4e894e91p-8);  // 2^-41
+  // 1/a + ... + 1/(a + 7), two at a time.
+  double sum = 0;
+  for (int i = 0; i < 4; ++i) sum += (2 * a + 7) / ((a + i) * (a + 7 - i));
+  const double value = wide_log(moved) - 0.5 * y - rest - (a < 8 ? sum : 0.0);
+  const HalfTurn turn = half_turn(wide);
+  const double mirrored = value - kPi * turn.cosine / turn.sine * (__builtin_rint(wide) == wide ? double(kNan) : 1.0);
+  const float result = float(x < 0 ? mirrored : value);
+  return x == 0 ? with_sign(kInf, -x) : x == kInf ? kInf : result;
+}
+
+// Bessel functions: a polynomial of the square up to 8, beyond e^x / sqrt(x) times one of 8 / x.
+SPYRE_INLINE double i0_near(double z) {  // 2^-37
+  return polynomial(z, 0x1.000000000671cp+0, 0x1.fffffffeefc8dp-3, 0x1.000000076f576p-6, 0x1.c71c7123e326bp-12,
+                    0x1.c71c790a8b92cp-18, 0x1.2345365ed7919p-24, 0x1.02ea06747420cp-31, 0x1.5216f4b9d7d37p-39,
+                    0x1.52c2e759c7227p-47, 0x1.07f989bbe74f1p-55, 0x1.6d39d7902e99bp-64, 0x1.ff5f71023dde2p-74,
+                    0x1.2772a5231d6f6p-81);
+}
+SPYRE_INLINE double i1_near(double z) {  // over x; 2^-35
+  return polynomial(z, 0x1.ffffffffd638ep-2, 0x1.00000002efc9ap-4, 0x1.5555550f717a7p-9, 0x1.c71c76dc3cb7bp-15,
+                    0x1.6c16909d0c135p-21, 0x1.845eb21d0b466p-28, 0x1.27d58edd575fep-35, 0x1.52baffe65364ap-43,
+                    0x1.291241e309bb4p-51, 0x1.c830370b9fc2dp-60, 0x1.5ffa5ba179b0dp-69, 0x1.bb5e9645db2e2p-77);
+}
+SPYRE_INLINE double i0_far(double a) {  // over e^a; 2^-34
+  return polynomial(8 / a, 0x1.9884533d6a692p-2, 0x1.98844ba78cb03p-8, 0x1.cba423fc494d9p-12, 0x1.d8e429bfa941bp-15,
+                    0x1.fbe79148ba14ap-17, -0x1.7e095ae8c56a3p-17, 0x1.dc6a1f4b3d709p-16, -0x1.fbde92b678fc1p-16,
+                    0x1.2c17177c7c34ap-16, -0x1.0549af0deb682p-18) /
+         ::sqrt(a);
+}
+SPYRE_INLINE double i1_far(double a) {  // 2^-34
+  return polynomial(8 / a, 0x1.9884533d1a5dep-2, -0x1.32633c6f84b92p-6, -0x1.7f04153fb4d90p-11, -0x1.4c0b530b1c209p-14,
+                    -0x1.35d0ccfb204bep-16, 0x1.8042e379be2b3p-17, -0x1.f45651d641911p-16, 0x1.088d008004e82p-15,
+                    -0x1.37c1c1f8582fap-16, 0x1.0c324b2b14e6cp-18) /
+         ::sqrt(a);
+}
+SPYRE_INLINE double at_most_far(float x) {
+  const double a = __builtin_fabs(double(x));
+  return a > kFar ? kFar : a;
+}
+SPYRE_INLINE float i0(float x) {
+  const double a = at_most_far(x);
+  return float(a > 8 ? i0_far(a) * wide_exp(a) : i0_near(a * a));
+}
+SPYRE_INLINE float i0e(float x) {
+  const double a = __builtin_fabs(double(x));
+  return float(a > 8 ? i0_far(a) : i0_near(a * a) * wide_exp(-a));
+}
+SPYRE_INLINE float i1(float x) {
+  const double a = at_most_far(x);
+  return with_sign(float(a > 8 ? i1_far(a) * wide_exp(a) : a * i1_near(a * a)), x);
+}
+SPYRE_INLINE float i1e(float x) {
+  const double a = __builtin_fabs(double(x));
+  return with_sign(float(a > 8 ? i1_far(a) : a * i1_near(a * a) * wide_exp(-a)), x);
+}
 
 // ---- Division with remainder. The quotient is exact in double precision where it is below 2^52; a larger one, met
 // only with divisors that are next to nothing, goes through the C library, which is exact as well.
@@ -522,6 +660,23 @@ SPYRE_INLINE Integer remainder(Integer a, Integer b) {
 SPYRE_INLINE Integer floor_divide(Integer a, Integer b) {
   return trunc_divide(a, b) - Integer(opposite(fmod(a, b), b));
 }
+// Below an exponent of 0 what is left of 1 / a, cut to an integer.
+SPYRE_INLINE Integer pow(Integer a, Integer exponent) {
+  Bits power = 1, square = Bits(a);
+  for (Bits rest = exponent < 0 ? 0 : Bits(exponent); rest != 0; rest >>= 1, square *= square)
+    power = rest & 1 ? power * square : power;
+  const Integer inverse = a == 1 ? 1 : a == -1 ? ((exponent & 1) != 0 ? -1 : 1) : 0;
+  return exponent < 0 ? inverse : Integer(power);
+}
+SPYRE_INLINE Integer gcd(Integer a, Integer b) {
+  Bits x = Bits(magnitude(a)), y = Bits(magnitude(b));
+  while (y != 0) {
+    const Bits rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return Integer(x);
+}
 SPYRE_INLINE Integer saturated(double x) { return x >= 0x1p63 ? INT64_MAX : x > -0x1p63 ? Integer(x) : INT64_MIN; }
 SPYRE_INLINE Integer clamp(Integer x, double low, double high) {
   x = x < saturated(low) ? saturated(low) : x;
@@ -538,6 +693,11 @@ SPYRE_INLINE Integer shift_right(Integer x, Integer by) { return x >> (Bits(by) 
 SPYRE_INLINE Integer to_integer(float x) {
   const bool fits = (x >= -0x1p63f) & (x < 0x1p63f);
   return Integer(fits ? x : -0x1p63f);
+}
+// What 32 bits cannot hold is their least number, as on x86; narrower types keep its low bits.
+SPYRE_INLINE Integer to_int32(float x) {
+  const bool fits = (x >= -0x1p31f) & (x < 0x1p31f);
+  return int32_t(fits ? x : -0x1p31f);
 }
 SPYRE_INLINE float to_real(Integer x) { return float(x); }
 
