@@ -394,8 +394,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   // Composed of parts that are no ops of the card by themselves.
-  for (const char* name : {"index_put_", "native_layer_norm", "slice_scatter", "select_scatter", "diagonal_scatter",
-                           "constant_pad_nd", "as_strided_scatter"})
+  for (const char* name : {"index_put_", "native_layer_norm", "native_group_norm", "_trilinear", "slice_scatter",
+                           "select_scatter", "diagonal_scatter", "constant_pad_nd", "as_strided_scatter"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name :
        {"arange.start_out", "range.out",    "linspace.out",           "logspace.out",      "eye.out",      "eye.m_out",

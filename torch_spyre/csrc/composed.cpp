@@ -1,0 +1,52 @@
+// Ops that are others one after the other: some of their parts are not the compiler's, or PyTorch's schema says of them
+// what eager kernels do not know (running statistics that change).
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/ones_like.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+namespace torch_spyre {
+
+namespace {
+
+using Statistics = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Optional = std::optional<at::Tensor>;
+
+// Which elements stay is drawn on the host, as all random numbers are; the rest happens on the card.
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
+  mask.bernoulli_(1 - p);
+  return {input.mul(mask).mul_(p < 1 ? 1 / (1 - p) : 0.0), mask};
+}
+
+Statistics batch_norm(const at::Tensor& input, const Optional& weight, const Optional& bias, at::Tensor& mean,
+                      at::Tensor& variance, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+}
+
+Statistics batch_norm_of_itself(const at::Tensor& input, const Optional& weight, const Optional& bias, bool training,
+                                double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_with_update(
+    const at::Tensor& input, const Optional& weight, const Optional& bias, at::Tensor& mean, at::Tensor& variance,
+    double momentum, double eps) {
+  auto [out, save_mean, save_scale] = batch_norm(input, weight, bias, mean, variance, true, momentum, eps);
+  return {out, save_mean, save_scale, at::empty({0}, input.options().dtype(at::kByte))};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_dropout", native_dropout);
+  m.impl("_native_batch_norm_legit", batch_norm);
+  m.impl("_native_batch_norm_legit.no_stats", batch_norm_of_itself);
+  m.impl("_batch_norm_with_update", batch_norm_with_update);
+}
+
+}  // namespace torch_spyre
