@@ -1,10 +1,16 @@
-// Ops that are made of others which the card has, where PyTorch would look for a kernel of the device.
+// Ops that are made of others which the card has, where PyTorch would look for a kernel of the device: some of their
+// parts are not the compiler's, or PyTorch's schema says of them what eager kernels do not know (running statistics
+// that change).
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/multinomial_native.h>
-#include <ATen/ops/native_dropout_native.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/ones_like.h>
 #include <torch/library.h>
+
+#include <tuple>
 
 #include "fallback.h"
 
@@ -34,6 +40,13 @@ at::Tensor normal_both(const at::Tensor& mean, const at::Tensor& std, Generator 
   return at::empty(size, mean.options()).normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
 }
 
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
+  mask.bernoulli_(1 - p);
+  return {input.mul(mask).mul_(p < 1 ? 1 / (1 - p) : 0.0), mask};
+}
+
 // Several draws with replacement go through a table that only the host's kernel builds.
 void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 4);
@@ -46,15 +59,38 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(std::move(drawn));
 }
 
+using Statistics = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Optional = std::optional<at::Tensor>;
+
+Statistics batch_norm(const at::Tensor& input, const Optional& weight, const Optional& bias, at::Tensor& mean,
+                      at::Tensor& variance, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+}
+
+Statistics batch_norm_of_itself(const at::Tensor& input, const Optional& weight, const Optional& bias, bool training,
+                                double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_with_update(
+    const at::Tensor& input, const Optional& weight, const Optional& bias, at::Tensor& mean, at::Tensor& variance,
+    double momentum, double eps) {
+  auto [out, save_mean, save_scale] = batch_norm(input, weight, bias, mean, variance, true, momentum, eps);
+  return {out, save_mean, save_scale, at::empty({0}, input.options().dtype(at::kByte))};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", equal);
-  m.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
+  m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);
   m.impl("normal.Tensor_Tensor", normal_both);
   m.impl("multinomial", torch::CppFunction::makeFromBoxedFunction<&multinomial>());
+  m.impl("_native_batch_norm_legit", batch_norm);
+  m.impl("_native_batch_norm_legit.no_stats", batch_norm_of_itself);
+  m.impl("_batch_norm_with_update", batch_norm_with_update);
 }
 
 }  // namespace torch_spyre

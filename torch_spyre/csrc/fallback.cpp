@@ -399,10 +399,26 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   // Composed of parts that are no ops of the card by themselves.
-  for (const char* name :
-       {"addr", "addr.out", "index_put_", "native_layer_norm", "slice_scatter", "select_scatter", "diagonal_scatter",
-        "constant_pad_nd", "as_strided_scatter", "cummax", "cummax.out", "cummin", "cummin.out", "logcumsumexp",
-        "logcumsumexp.out", "linspace.out", "eye.out", "eye.m_out"})
+  for (const char* name : {"addr",
+                           "addr.out",
+                           "index_put_",
+                           "native_layer_norm",
+                           "native_group_norm",
+                           "_trilinear",
+                           "slice_scatter",
+                           "select_scatter",
+                           "diagonal_scatter",
+                           "constant_pad_nd",
+                           "as_strided_scatter",
+                           "cummax",
+                           "cummax.out",
+                           "cummin",
+                           "cummin.out",
+                           "logcumsumexp",
+                           "logcumsumexp.out",
+                           "linspace.out",
+                           "eye.out",
+                           "eye.m_out"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
                            "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 import torch
 
+from ... import _C
 from ..builder import Builder, Unsupported, Value, is_integer
 from ..loop_ir import contiguous
 from .registry import lowers
@@ -36,20 +37,36 @@ def convolution(
     spatial = len(weight.size) - 2
     if len(x.size) != spatial + 2:
         raise Unsupported("a convolution without a batch dimension")
-    batch, out = x.size[0], b.meta.shape[2:]
+    batch, out, dtype = x.size[0], b.meta.shape[2:], b.meta.dtype
     inside, outside = weight.size[1], weight.size[0] // groups
     seen = Windows.of(out, weight.size[2:], stride, padding, dilation)
-    windows = seen.view(b, x, 0)  # [batch, channels, *out, *kernel]
+    taps = inside * prod(seen.kernel)
+    apart = _apart(out, dtype)
     at = range(2, 2 + spatial)
-    windows = windows.permute([0, 1, *(i + spatial for i in at), *at])
-    length, taps = prod(out), inside * prod(seen.kernel)
+    windows = seen.view(b, x, 0).permute([0, 1, *(i + spatial for i in at), *at])  # [batch, channels, *kernel, *out]
+    size = [batch, groups, taps, *apart, prod(out) // prod(apart)]
     if prod(seen.kernel) == 1:
-        columns = view(b, windows, [batch, groups, taps, length])
+        columns = view(b, windows, size)
     else:
-        columns = b.empty([batch, groups, taps, length], x.dtype)
+        columns = b.empty(size, x.dtype)
         b.copy(windows, replace(columns, size=windows.size, stride=contiguous(windows.size)))
-    filters, dtype = view(b, weight, [groups, outside, taps]), b.meta.dtype
+    rows = range(3, 3 + len(apart))
+    columns = columns.permute([0, *rows, 1, 2, 3 + len(apart)])
+    wide = dtype if bias is None or is_integer(dtype) else torch.float32
+    product = b.matmul(view(b, weight, [groups, outside, taps]), columns, wide)  # [batch, *apart, groups, outside, ...]
+    product = product.permute([0, *(i + len(apart) - 2 for i in (3, 4)), *(i - 2 for i in rows), 3 + len(apart)])
+    product = view(b, product, b.meta.shape)
     if bias is None:
-        return view(b, b.matmul(filters, columns, dtype), b.meta.shape)
-    product = b.matmul(filters, columns, dtype if is_integer(dtype) else torch.float32)
-    return b.pointwise("add", view(b, product, b.meta.shape), view(b, bias, [-1, *([1] * spatial)]), dtype=dtype)
+        return product
+    return b.pointwise("add", product, view(b, bias, [-1, *([1] * spatial)]), dtype=dtype)
+
+
+def _apart(out: Sequence[int], dtype: torch.dtype) -> Sequence[int]:
+    """The dimensions of the output of which each row has a product of its own.
+
+    Mostly none: one product takes all of them. But where rows begin at ever other places of a stick, as those of 57
+    elements do, making one row of them all takes a copy in as many pieces.
+    """
+    elements = _C.get_elem_in_stick(dtype)
+    beginnings = elements // gcd(elements, out[-1])
+    return out[:-1] if min(beginnings, prod(out[:-1])) > 16 else ()
