@@ -41,7 +41,7 @@ def test_wrong_device_index(make, index):
         MAKERS[make](f"spyre:{index}")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.uint16, torch.uint64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex32, torch.complex128, torch.uint16, torch.uint64])
 @pytest.mark.parametrize(
     "make", [lambda t: torch.empty(2, dtype=t, device="spyre"), lambda t: torch.ones(2, dtype=t).to("spyre")]
 )

@@ -206,7 +206,7 @@ def test_from_numpy_and_scalars():
     assert torch.as_tensor(x) is x and torch.as_tensor(x, device="spyre") is x
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.uint16, torch.uint64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.uint16, torch.uint64])
 def test_dtypes_the_card_lacks_are_refused(dtype):
     with pytest.raises(TypeError, match=f"Spyre backend does not support dtype {dtype}"):
         torch.zeros(2, dtype=dtype, device="spyre")

@@ -64,7 +64,7 @@ def test_counts():
         (lambda x: x.sort(), "aten::sort.stable"),
         (lambda x: x.erfinv_(), "aten::erfinv"),
         (lambda x: torch.erfinv(x, out=torch.empty(2, 3, device="spyre")), "aten::erfinv"),
-        (lambda x: x.put_(torch.tensor([0]).to("spyre"), x[0, :1]), "aten::put"),
+        (lambda x: torch.sort(x, out=(torch.empty_like(x), x.long())), "aten::sort.stable"),
         (lambda x: torch.linalg.inv_ex(x[:, :2].contiguous()), "aten::linalg_inv_ex"),
     ],
 )
@@ -306,8 +306,24 @@ def test_an_error_of_the_op_is_the_hosts():
 def test_results_that_do_not_fit_are_errors():
     with pytest.raises(ValueError, match="a result of add does not fit the 32 bits"):
         torch.full((2,), 2_000_000_000, device="spyre").sum().cpu()
-    with pytest.raises(TypeError, match="does not support dtype torch.complex64"):
-        torch.fft.fft(X.to("spyre"))
+    with pytest.raises(TypeError, match="does not support dtype torch.float64"):
+        X.to("spyre").double()
+
+
+@quiet
+def test_numbers_in_float64_stay_on_the_host():
+    """PyTorch makes tolerances into float64 tensors, which the card has not."""
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    y = x.to("spyre").requires_grad_()
+    torch.testing.assert_close(torch.linalg.pinv(y).cpu(), torch.linalg.pinv(x))
+    torch.testing.assert_close(torch.linalg.pinv(y, atol=0.1, rtol=0.2).cpu(), torch.linalg.pinv(x, atol=0.1, rtol=0.2))
+    assert torch.linalg.matrix_rank(y).item() == torch.linalg.matrix_rank(y, tol=0.1).item() == 3
+    out = torch.empty(0, device="spyre")
+    assert torch.equal(torch.linalg.pinv(y.detach(), out=out).cpu(), torch.linalg.pinv(x))
+    torch.linalg.pinv(y).sum().backward()
+    x.requires_grad_()
+    torch.linalg.pinv(x).sum().backward()
+    torch.testing.assert_close(y.grad.cpu(), x.grad, rtol=1e-4, atol=1e-5)
 
 
 @quiet

@@ -1,5 +1,6 @@
 """Reading and writing through index tensors."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -46,6 +47,25 @@ def permuted(s):
 
 def order(shape, dtype, generator):
     return torch.randperm(shape[0], generator=generator)
+
+
+def order_of_all(shape, dtype, generator):
+    return torch.randperm(shape[0] * shape[1], generator=generator).reshape(table(shape))
+
+
+def without_self(name):
+    """Sums of few values: the mean of integers rounds down."""
+    return adding(
+        f"scatter_reduce {name} alone",
+        lambda x, v, i: x.scatter_reduce(1, i, v, name, include_self=False),
+        whole,
+        real(of=lambda s: (s[0], s[2])),
+        ids(columns, lambda s: (s[0], s[2])),
+    )
+
+
+def by_rows(name):
+    return adding(f"index_reduce {name}", lambda x, v, i: x.index_reduce(0, i, v, name), whole, some, ids(rows, count))
 
 
 whole, some = real(of=table), real(of=values)
@@ -124,8 +144,121 @@ ROWS = [
     adding("scatter_reduce sum", lambda x, v, i: x.scatter_reduce(0, i, v, "sum"), whole, some, ids(rows, values)),
     row("scatter_reduce amax", lambda x, v, i: x.scatter_reduce(0, i, v, "amax"), whole, some, ids(rows, values)),
     row("scatter_reduce amin", lambda x, v, i: x.scatter_reduce(0, i, v, "amin"), whole, some, ids(rows, values)),
-    row("masked_scatter free", lambda x, m: torch.where(m, x, x.flip(0)), whole, mask(table)),
+    *(without_self(name) for name in ("sum", "prod", "mean", "amax", "amin")),
+    *(by_rows(name) for name in ("prod", "mean", "amax", "amin")),
+    adding("scatter_reduce mean", lambda x, v, i: x.scatter_reduce(0, i, v, "mean"), whole, some, ids(rows, values)),
+    adding(
+        "scatter add", lambda x, v, i: x.scatter(1, i, v, reduce="add"), whole, same, ids(columns, lambda s: (s[0], 1))
+    ),
+    adding(
+        "scatter multiply",
+        lambda x, i: x.scatter(0, i, 2.0 if x.is_floating_point() else 2, reduce="multiply"),
+        whole,
+        ids(rows, lambda s: (1, s[1])),
+    ),
+    row("take", lambda x, i: x.take(i - 1), whole, ids(rows, values)),
+    row("put", lambda x, v, i: x.put(i, v), whole, same, order_of_all, layouts=LOSSLESS),
+    adding("put accumulated", lambda x, v, i: x.put(i - 1, v, accumulate=True), whole, some, ids(rows, values)),
+    row("index_fill negative", lambda x, i: x.index_fill(1, i - x.shape[1], 3), whole, ids(columns, count)),
+    row("masked", lambda x, m: _set(x, m, 2), whole, mask(table)),
+    row("masked rows", lambda x, v, m: _set(x, m, v), whole, real(of=lambda s: (1, s[1])), mask(permuted)),
+    row("masked row", lambda x, v, m: _set(x, m, v), whole, real(of=lambda s: s[1:2]), mask(permuted)),
+    row("masked columns", lambda x, m: _set(x, (slice(None), m), 2), whole, mask(lambda s: s[1:2])),
+    row("masked_scatter", lambda x, v, m: x.masked_scatter(m, v), whole, same, mask(table)),
+    row("masked_scatter broadcast", lambda x, v, m: x.masked_scatter(m, v), whole, same, mask(lambda s: s[1:2])),
 ]
+
+# Tensors without dimensions are indexed as if they had one.
+SCALARS = {
+    "gather": lambda x, v, i: x.gather(0, i),
+    "take": lambda x, v, i: x.take(i),
+    "take negative": lambda x, v, i: x.take(i - 1),
+    "put": lambda x, v, i: x.put(i, v),
+    "index_select": lambda x, v, i: x.index_select(0, i),
+    "index_copy": lambda x, v, i: x.index_copy(0, i, v),
+    "index_fill": lambda x, v, i: x.index_fill(0, i, 3),
+    "index_fill tensor": lambda x, v, i: x.index_fill(0, i, v),
+    "index_add": lambda x, v, i: x.index_add(0, i, v, alpha=2),
+    "index_reduce": lambda x, v, i: x.index_reduce(0, i, v, "amax"),
+    "index_put": lambda x, v, i: x.unsqueeze(0).index_put((i,), v),
+    "scatter": lambda x, v, i: x.scatter(0, i, v),
+    "scatter number": lambda x, v, i: x.scatter(0, i, 2),
+    "scatter_add": lambda x, v, i: x.scatter_add(0, i, v),
+    "scatter_reduce": lambda x, v, i: x.scatter_reduce(0, i, v, "mean", include_self=False),
+    "masked": lambda x, v, i: _set(x, i == 0, 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_scalars(compiled: bool) -> None:
+    def all_of(x: torch.Tensor, v: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
+        return [function(x, v, i) for function in SCALARS.values()]
+
+    inputs = torch.tensor(5.0), torch.tensor(-2.0), torch.tensor(0)
+    torch._dynamo.reset()
+    got = (torch.compile(all_of, fullgraph=True) if compiled else all_of)(*(x.to("spyre") for x in inputs))
+    for name, g, w in zip(SCALARS, got, all_of(*inputs), strict=True):
+        assert torch.equal(g.cpu(), w), name
+
+
+NOTHING = {
+    "index": lambda x, v, i: x[i],
+    "gather": lambda x, v, i: x.gather(0, i[:, None].expand(0, 3)),
+    "take": lambda x, v, i: x.take(i),
+    "put": lambda x, v, i: x.put(i, v.flatten()),
+    "embedding": lambda x, v, i: F.embedding(i, x),
+    "index_select": lambda x, v, i: x.index_select(0, i),
+    "index_copy": lambda x, v, i: x.index_copy(0, i, v),
+    "index_fill": lambda x, v, i: x.index_fill(0, i, 3),
+    "index_add": lambda x, v, i: x.index_add(0, i, v),
+    "index_put": lambda x, v, i: x.index_put((i,), v),
+    "index_put accumulated": lambda x, v, i: x.index_put((i,), v, accumulate=True),
+    "scatter": lambda x, v, i: x.scatter(0, i[:, None].expand(0, 3), v),
+    "scatter_reduce": lambda x, v, i: x.scatter_reduce(0, i[:, None].expand(0, 3), v, "sum", include_self=False),
+    "masked": lambda x, v, i: _set(x[:0], x[:0] > 0, 1),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_no_indices(compiled: bool) -> None:
+    def all_of(x: torch.Tensor, v: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
+        return [function(x, v, i) for function in NOTHING.values()]
+
+    inputs = torch.arange(6.0).reshape(2, 3), torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
+    torch._dynamo.reset()
+    got = (torch.compile(all_of, fullgraph=True) if compiled else all_of)(*(x.to("spyre") for x in inputs))
+    for name, g, w in zip(NOTHING, got, all_of(*inputs), strict=True):
+        assert g.shape == w.shape and torch.equal(g.cpu(), w), name
+
+
+def test_indices_of_the_host() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    i = torch.tensor([2, 0])
+    y = x.to("spyre")
+    assert torch.equal(y[i].cpu(), x[i]) and torch.equal(y[:, i].cpu(), x[:, i])
+    y[i] = 1
+    x[i] = 1
+    assert torch.equal(y.cpu(), x)
+
+
+def test_embeddings_of_a_limited_length() -> None:
+    weight, i = torch.randn(5, 6), torch.tensor([[0, 3], [3, 1]])
+    for norm in (1.0, 2.0, float("inf")):
+        here, there = weight.clone(), weight.to("spyre")
+        want = F.embedding(i, here, max_norm=0.5, norm_type=norm)
+        torch.testing.assert_close(F.embedding(i.to("spyre"), there, max_norm=0.5, norm_type=norm).cpu(), want)
+        torch.testing.assert_close(there.cpu(), here)
+
+
+def test_gradients_by_frequency() -> None:
+    i = torch.tensor([[0, 3], [3, 1]])
+    gradients = []
+    for device in ("cpu", "spyre"):
+        weight = torch.ones(5, 6).to(device).requires_grad_()
+        F.embedding(i.to(device), weight, padding_idx=1, scale_grad_by_freq=True).sum().backward()
+        gradients.append(weight.grad.cpu())
+    assert torch.equal(*gradients)
 
 
 def _set(x, i, v=0):

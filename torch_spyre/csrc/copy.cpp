@@ -3,8 +3,11 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/neg.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -37,7 +40,8 @@ void log_copy(const at::Tensor& to, const at::Tensor& from, int stream) {
 }
 
 spyre::HostView host_view(const at::Tensor& tensor, spyre::HostType type) {
-  return {tensor.data_ptr(), type, tensor.sizes().vec(), tensor.strides().vec(),
+  StoredView view = as_stored(tensor.scalar_type(), tensor.sizes(), tensor.strides(), 0);
+  return {tensor.data_ptr(), type, std::move(view.size), std::move(view.strides),
           pinned_block(tensor.storage().data_ptr())};
 }
 
@@ -169,6 +173,29 @@ void on_card(const at::Tensor& to, const at::Tensor& given) {
   engine.wait_event(there, taken);
 }
 
+// A tensor's memory, as it is without the bits that say it stands for the conjugate or the negative.
+at::Tensor plain(const at::Tensor& tensor) {
+  at::Tensor alias = tensor.alias();
+  if (alias.is_complex()) alias._set_conj(false);
+  alias._set_neg(false);
+  return alias;
+}
+
+at::Tensor part(const at::Tensor& complex, int64_t which) { return at::view_as_real(complex).select(-1, which); }
+
+// Between complex and real dtypes, on the card.
+void convert_complex(const at::Tensor& to, const at::Tensor& from) {
+  if (to.is_complex()) {
+    part(to, 0).copy_(from);
+    part(to, 1).zero_();
+  } else if (to.scalar_type() == at::kBool) {
+    to.copy_(part(from, 0).ne(0).logical_or(part(from, 1).ne(0)));
+  } else {
+    TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
+    to.copy_(part(from, 0));
+  }
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   TORCH_CHECK(from.defined() && to.defined(), "copy needs two tensors");
   if (from.is_same(to)) return to;
@@ -178,7 +205,16 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   at::assert_no_internal_overlap(to);
   at::assert_no_partial_overlap(to, from);
   const bool from_card = from.device().type() == kSpyre, to_this = to.device().type() == kSpyre;
-  if (from_card && to_this) {
+  const auto bits = [](const at::Tensor& tensor) { return std::pair(tensor.is_conj(), tensor.is_neg()); };
+  const std::pair none(false, false), given = from_card ? bits(from) : none, wanted = to_this ? bits(to) : none;
+  if (given != none || wanted != none) {
+    at::Tensor values = from_card ? plain(from) : from.resolve_conj().resolve_neg();
+    if (given.first != wanted.first) values = at::conj_physical(values);
+    if (given.second != wanted.second) values = at::neg(values);
+    copy_from(values, to_this ? plain(to) : to, non_blocking);
+  } else if (from_card && to_this && from.is_complex() != to.is_complex()) {
+    convert_complex(to, from);
+  } else if (from_card && to_this) {
     on_card(to, from);
   } else if (to_this) {
     to_card(to, from.device().is_cpu() ? from : from.cpu(), non_blocking);
@@ -243,6 +279,13 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   const auto device = self.device().index();
   if (byte_window(self)) {
     change_bytes(self, [&](const at::Tensor& bytes) { bytes.fill_(value); });
+    return self;
+  }
+  if (self.is_complex()) {
+    const auto number = value.to<c10::complex<float>>();
+    at::Tensor real = part(self, 0), imaginary = part(self, 1);
+    fill_scalar(real, number.real());
+    fill_scalar(imaginary, number.imag());
     return self;
   }
   const uint32_t bits = incoming(value, self.scalar_type());
@@ -319,5 +362,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("fill_.Tensor", fill_tensor);
   m.impl("zero_", zero);
 }
+
+// PyTorch would resolve both arguments into copies, and what is written into one of those is lost.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace torch_spyre

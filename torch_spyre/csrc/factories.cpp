@@ -7,6 +7,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
@@ -88,14 +89,15 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
   check_sizes(size);
   if (self.sizes() == size) return self;  // whatever its strides: an in-place result goes back into a view
   SpyreStorageImpl& storage = storage_of(self);
-  const int64_t held = storage.held().block ? storage.elements() : 0;
+  const int64_t each = parts(self.scalar_type());
+  const int64_t held = storage.held().block ? storage.elements() / each : 0;
   const int64_t count = c10::multiply_integers(size), needed = count ? self.storage_offset() + count : 0;
   if (needed > held) {
     TORCH_CHECK(storage.resizable(), "this spyre tensor shares another's memory and cannot be made larger");
-    if (self.storage_offset() == 0) {
+    if (self.storage_offset() == 0 && each == 1) {
       reshape_storage(storage, size, spyre::contiguous_strides(size.vec()));
     } else {
-      reshape_storage(storage, {needed}, {1});
+      reshape_storage(storage, {each * needed}, {1});
     }
   }
   self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
@@ -111,16 +113,20 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
   const spyre::Dims own = spyre::contiguous_strides(size.vec());
   if (strides.size() != size.size()) strides = own;
-  if (storage.untyped) {
+  const StoredView view = as_stored(self.scalar_type(), size, strides, offset);
+  if (storage.untyped && parts(self.scalar_type()) == 2) {
+    const auto floats = static_cast<int64_t>(storage.nbytes() / c10::elementSize(view.dtype));
+    give_dtype(storage, view.dtype, 0, {floats}, {1});
+  } else if (storage.untyped) {
     give_dtype(storage, self.scalar_type(), offset, size, strides);
   } else {
-    TORCH_CHECK(storage.dtype == self.scalar_type(), "this storage holds ", dtype_name(storage.dtype),
+    TORCH_CHECK(storage.dtype == view.dtype, "this storage holds ", dtype_name(storage.dtype),
                 " in the card's number format; it cannot be used as ", dtype_name(self.scalar_type()),
                 ". Convert the tensor with .to(dtype).");
   }
   at::native::checkInBoundsForStorage(size, strides, offset, self.dtype(), source);
-  reach_zero_tail(storage, offset, size, strides);
-  check_inside(storage, offset, size, strides);
+  reach_zero_tail(storage, view);
+  check_inside(storage, view);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
@@ -134,9 +140,9 @@ at::Tensor& set_bytes(at::Tensor& self, at::Storage source) {
   source = spyre_storage(source);
   auto& storage = *static_cast<SpyreStorageImpl*>(source.unsafeGetStorageImpl());
   if (self.scalar_type() != at::kByte) {
-    const int64_t count = storage.untyped || storage.dtype != self.scalar_type()
-                              ? static_cast<int64_t>(source.nbytes() / self.element_size())
-                              : storage.elements();
+    const bool stored = !storage.untyped && storage.dtype == as_stored(self.scalar_type(), {}, {}, 0).dtype;
+    const int64_t count = stored ? storage.elements() / parts(self.scalar_type())
+                                 : static_cast<int64_t>(source.nbytes() / self.element_size());
     return set_storage(self, source, 0, {count}, {});
   }
   const auto bytes = static_cast<int64_t>(source.nbytes());
@@ -162,15 +168,24 @@ at::Tensor& set_nothing(at::Tensor& self) {
 
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef strides,
                       std::optional<int64_t> offset) {
-  if (!byte_window(self)) check_inside(storage_of(self), offset.value_or(self.storage_offset()), size, strides);
+  const int64_t begin = offset.value_or(self.storage_offset());
+  if (!byte_window(self)) check_inside(storage_of(self), as_stored(self.scalar_type(), size, strides, begin));
   return at::native::as_strided_tensorimpl(self, size, strides, offset);
 }
 
 at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
   if (self.scalar_type() == dtype) return self.alias();
+  const auto as_pairs = [](at::ScalarType type) { return as_stored(type, {}, {}, 0).dtype == at::kFloat; };
+  if (as_pairs(self.scalar_type()) && as_pairs(dtype)) return at::native::view_dtype(self, dtype);
   TORCH_CHECK(false, "view(dtype): ", dtype_name(self.scalar_type()), " and ", dtype_name(dtype),
               " are kept in the card's own number formats, so their bits cannot be reinterpreted on the card. "
               "Use .to(dtype) to convert values, or .cpu().view(dtype).to('spyre') to reinterpret host bits.");
+}
+
+at::Tensor view_as_complex(const at::Tensor& self) {
+  if (self.scalar_type() != at::kFloat && at::isFloatingType(self.scalar_type()))
+    host_type(at::toComplexType(self.scalar_type()));  // raises
+  return at::native::view_as_complex(self);
 }
 
 }  // namespace
@@ -190,7 +205,7 @@ at::Tensor alias_with_layout(const at::Tensor& base, c10::IntArrayRef size, c10:
   check_strides(size, strides);
   TORCH_CHECK_VALUE(offset >= 0, "a tensor cannot begin at storage offset ", offset);
   at::Tensor tensor = wrap(alias_storage(base, size, strides, dtype, layout), dtype);
-  check_inside(storage_of(tensor), offset, size, strides);
+  check_inside(storage_of(tensor), as_stored(dtype, size, strides, offset));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
   return tensor;
@@ -207,6 +222,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", as_strided);
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("view.dtype", view_dtype);
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", view_as_complex);
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
 }

@@ -1,12 +1,15 @@
 #include "fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/linalg_pinv.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -281,8 +284,38 @@ void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   HostCall(op, stack, find_device(op, *stack), /*fills_self=*/true).run();
 }
 
+// Ops whose results may not share memory with what they read, on any device.
+void check_apart(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  static const std::set<std::string> names{"aten::gather", "aten::index_select", "aten::kthvalue",
+                                           "aten::masked_select", "aten::take"};
+  const auto& arguments = op.schema().arguments();
+  if (!op.schema().is_mutable() || !names.count(op.operator_name().name)) return;
+  std::vector<at::Tensor> read, written;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    for_each_tensor(torch::jit::peek(stack, i, arguments.size()),
+                    [&](const at::Tensor& tensor) { (is_written(arguments[i]) ? written : read).push_back(tensor); });
+  for (const at::Tensor& output : written) {
+    at::assert_no_internal_overlap(output);
+    for (const at::Tensor& input : read) at::assert_no_overlap(output, input);
+  }
+}
+
+// Indices may come from the host: they go along to the card.
+void bring_indices(torch::jit::Stack* stack, size_t arguments, c10::Device device) {
+  for (size_t i = 0; i < arguments; ++i) {
+    c10::IValue& value = torch::jit::peek(*stack, i, arguments);
+    if (!value.isOptionalTensorList()) continue;
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& index : value.toOptionalTensorVector())
+      list.push_back(index && index->defined() && index->device().is_cpu() ? index->to(device) : index);
+    value = std::move(list);
+  }
+}
+
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::Device device = find_device(op, *stack);
+  check_apart(op, *stack);
+  bring_indices(stack, op.schema().arguments().size(), device);
   std::string reason;
   if (run_on_card(op, stack, device, reason)) return;
   if (!reason.empty()) reason.insert(0, " The card: ");
@@ -358,13 +391,29 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::T
   return {(state - fresh) * (i[1] + h[1]).sigmoid() + fresh, in};
 }
 
+// PyTorch makes tolerances that are numbers into float64 tensors on the input's device; on the host they stay numbers.
+std::optional<at::Tensor> on_host(std::optional<double> number) {
+  if (!number) return std::nullopt;
+  return at::scalar_tensor(*number, at::TensorOptions().dtype(at::kDouble));
+}
+
+at::Tensor pinv(const at::Tensor& self, std::optional<double> atol, std::optional<double> rtol, bool hermitian) {
+  return at::linalg_pinv(self, on_host(atol), on_host(rtol), hermitian);
+}
+
+at::Tensor& pinv_out(const at::Tensor& self, std::optional<double> atol, std::optional<double> rtol, bool hermitian,
+                     at::Tensor& out) {
+  return at::linalg_pinv_out(out, self, on_host(atol), on_host(rtol), hermitian);
+}
+
 }  // namespace
 
 void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run(op, stack); }
 
 void fit_output(const at::Tensor& output, c10::IntArrayRef size, c10::IntArrayRef strides) {
   SpyreStorageImpl& storage = storage_of(output);
-  const bool whole = output.is_contiguous() && output.numel() == storage.elements() && storage.resizable();
+  const int64_t elements = output.numel() * parts(output.scalar_type());
+  const bool whole = output.is_contiguous() && elements == storage.elements() && storage.resizable();
   if (whole && output.sizes() != size) resize_storage_bytes(storage, 0);  // nothing to keep
   at::native::resize_output(output, size);
   if (strides.empty() || output.strides() == strides) return;
@@ -389,6 +438,8 @@ void reset_fallback_counts() {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("linalg_pinv.atol_rtol_float", pinv);
+  m.impl("linalg_pinv.atol_rtol_float_out", pinv_out);
   m.impl("_thnn_fused_lstm_cell", lstm_cell);
   m.impl("_thnn_fused_gru_cell", gru_cell);
 }
@@ -396,6 +447,8 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", lstm_cell);
   m.impl("_thnn_fused_gru_cell", gru_cell);
+  m.impl("linalg_pinv.atol_rtol_float", pinv);
+  m.impl("linalg_pinv.atol_rtol_float_out", pinv_out);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   // Composed of parts that are no ops of the card by themselves.
@@ -419,6 +472,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                            "linspace.out",
                            "eye.out",
                            "eye.m_out"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
+  // Composed of parts in float64.
+  for (const char* name :
+       {"linalg_pinv.atol_rtol_tensor", "linalg_pinv.atol_rtol_tensor_out", "linalg_matrix_rank",
+        "linalg_matrix_rank.out", "linalg_matrix_rank.tol_tensor", "linalg_matrix_rank.out_tol_tensor",
+        "linalg_matrix_rank.atol_rtol_float", "linalg_matrix_rank.atol_rtol_float_out",
+        "linalg_matrix_rank.atol_rtol_tensor", "linalg_matrix_rank.atol_rtol_tensor_out"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
                            "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",

@@ -150,6 +150,17 @@ SpyreStorageImpl& storage_of(const at::Tensor& tensor) {
   return *static_cast<SpyreStorageImpl*>(impl->unsafe_storage().unsafeGetStorageImpl());
 }
 
+StoredView as_stored(at::ScalarType dtype, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset) {
+  StoredView view{dtype, size.vec(), strides.vec(), offset};
+  if (parts(dtype) == 1) return view;
+  view.dtype = at::kFloat;
+  view.offset *= 2;
+  for (int64_t& stride : view.strides) stride *= 2;
+  view.size.push_back(2);
+  view.strides.push_back(1);
+  return view;
+}
+
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype) {
   return std::max<int64_t>(device_bytes, host_elements(size, strides) * static_cast<int64_t>(c10::elementSize(dtype)));
 }
@@ -164,6 +175,8 @@ c10::intrusive_ptr<SpyreStorageImpl> new_storage(size_t bytes, int64_t device_by
 
 c10::intrusive_ptr<SpyreStorageImpl> make_contiguous_storage(c10::IntArrayRef size, at::ScalarType dtype,
                                                              c10::DeviceIndex device) {
+  // Pairs would be the last dimension, and fill a stick each: they lie flat, in host order.
+  if (parts(dtype) == 2) return make_contiguous_storage({2 * c10::multiply_integers(size)}, at::kFloat, device);
   const int64_t device_bytes =
       spyre::default_layout_bytes(size.data(), size.size(), spyre::format_of(host_type(dtype)));
   const int64_t host_bytes = c10::multiply_integers(size) * static_cast<int64_t>(c10::elementSize(dtype));
@@ -182,6 +195,8 @@ c10::intrusive_ptr<SpyreStorageImpl> make_contiguous_storage(c10::IntArrayRef si
 
 c10::intrusive_ptr<SpyreStorageImpl> make_storage(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
                                                   c10::DeviceIndex device, const spyre::Layout* layout) {
+  if (parts(dtype) == 2 && !layout)
+    return make_contiguous_storage({2 * host_elements(size, strides)}, at::kFloat, device);
   const auto format = spyre::format_of(host_type(dtype));
   spyre::Dims host_size = size.vec(), host_strides = strides.vec();
   spyre::Layout own;
@@ -239,10 +254,11 @@ spyre::DeviceView device_view(const at::Tensor& tensor) {
               "this spyre tensor's storage was freed (resized to 0 bytes, or the storage it shares was)");
   TORCH_CHECK(!byte_window(tensor), "the bytes of a storage that holds ", dtype_name(storage.dtype),
               " exist only on the host: the card keeps another number format");
-  TORCH_CHECK(tensor.scalar_type() == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
+  StoredView view = as_stored(tensor.scalar_type(), tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  TORCH_CHECK(view.dtype == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
               " cannot read a storage that holds ", dtype_name(storage.dtype), " in the card's number format");
-  return {storage.held(),       &storage.layout(),      storage.type(),
-          tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset() + storage.origin};
+  return {storage.held(),       &storage.layout(),       storage.type(),
+          std::move(view.size), std::move(view.strides), view.offset + storage.origin};
 }
 
 bool byte_window(const at::Tensor& tensor) {
@@ -288,10 +304,11 @@ void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes) {
   waiting([&] { card(device).to_card(image.device, image.host, current_stream(device), spyre::Card::Wait::yes); });
 }
 
-void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides) {
-  const int64_t reach = host_elements(size, strides);
-  TORCH_CHECK(reach == 0 || offset + reach <= storage.elements(), "sizes ", size, ", strides ", strides, ", offset ",
-              offset, " reach element ", offset + reach - 1, " of a storage of ", storage.elements(), " elements");
+void check_inside(const SpyreStorageImpl& storage, const StoredView& view) {
+  const int64_t reach = host_elements(view.size, view.strides);
+  TORCH_CHECK(reach == 0 || view.offset + reach <= storage.elements(), "sizes ", view.size, ", strides ", view.strides,
+              ", offset ", view.offset, " reach element ", view.offset + reach - 1, " of a storage of ",
+              storage.elements(), " elements");
 }
 
 void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides) {
@@ -382,8 +399,8 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
   storage.zero_tail = zeros;
 }
 
-void reach_zero_tail(SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides) {
-  const int64_t needed = offset + host_elements(size, strides), held = storage.elements();
+void reach_zero_tail(SpyreStorageImpl& storage, const StoredView& view) {
+  const int64_t needed = view.offset + host_elements(view.size, view.strides), held = storage.elements();
   const auto elements = static_cast<int64_t>(storage.nbytes() / c10::elementSize(storage.dtype));
   if (!storage.zero_tail || needed <= held || needed > elements) return;
   reshape_storage(storage, {elements}, {1});

@@ -51,6 +51,17 @@ c10::Storage spyre_storage(const c10::Storage& storage);
 // Sizes as the card's memory needs them: max(device bytes, host bytes).
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype);
 
+// A view in the elements of its storage. Complex numbers lie on the card as they do on the host, in pairs of float32:
+// a complex tensor is a view of a float32 storage, whatever that storage's layout.
+struct StoredView {
+  at::ScalarType dtype;
+  spyre::Dims size, strides;
+  int64_t offset;
+};
+StoredView as_stored(at::ScalarType dtype, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset);
+// Elements of the storage that one of a tensor takes.
+inline int64_t parts(at::ScalarType dtype) { return dtype == at::kComplexFloat ? 2 : 1; }
+
 // New storages.
 c10::intrusive_ptr<SpyreStorageImpl> make_storage(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
                                                   c10::DeviceIndex device, const spyre::Layout* layout = nullptr);
@@ -80,8 +91,8 @@ void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes);
 
 // Raises unless the elements of such a view are all inside the storage: its padding is nobody's.
 // A tensor may come to reach into the zeros behind a storage's host shape: they get a place then.
-void reach_zero_tail(SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides);
-void check_inside(const SpyreStorageImpl& storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef strides);
+void reach_zero_tail(SpyreStorageImpl& storage, const StoredView& view);
+void check_inside(const SpyreStorageImpl& storage, const StoredView& view);
 
 // The allocator of device memory, and of pinned host memory.
 c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes);

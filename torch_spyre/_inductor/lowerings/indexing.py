@@ -332,8 +332,8 @@ def _divide_by_count(b: Builder, table: Value, dim: int, at: Value, include_self
 @lowers(aten.masked_scatter.default)
 def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
     """The n-th place of the mask takes the n-th value. Too few of them is an index out of range."""
-    if not source.numel:
-        raise Unsupported("no values to take")
+    if mask.dtype != torch.bool or not source.numel:
+        raise Unsupported("a mask of numbers, or no values to take")  # PyTorch has errors for them
     size = broadcast([x.size, mask.size])
     places = _flat(b, mask.expand(size))
     rank = b.along("cumsum", places, 0, torch.int64)
