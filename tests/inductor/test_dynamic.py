@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch._inductor.codecache import CppCodeCache
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -152,6 +153,32 @@ def test_numbers_as_arguments(dynamic):
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
     for whole, real in ((2, 0.5), (3, 0.5), (3, 1.5), (5, 2.0)):
         check(compiled, function, torch.randn(6, 40), whole, real)
+
+
+def test_real_numbers_are_arguments_of_kernels(fresh, monkeypatch):
+    """Arithmetic with a number that changes is one program; that takes no C++ compiler."""
+    monkeypatch.setattr(CppCodeCache, "load_async", None)
+
+    def function(x, factor):
+        return x * (factor * 2 + 1) + factor, (x.half() * factor).float() - factor / 2
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    for factor in (0.5, 1.5, -2.25, 3.0):
+        check(compiled, function, torch.arange(40.0).view(4, 10) / 16, factor)
+    assert compiles(fresh) == (1, 1)
+    assert fresh["spyre"]["kernel_cache_misses"] == 1
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_numbers_of_the_card(fresh):
+    def function(x):
+        total = x.sum().item()
+        return torch.arange(int(total), device=x.device) * 2, x * total
+
+    compiled = torch.compile(function, fullgraph=True)
+    for rows in (2, 5):
+        check(compiled, function, torch.full((4,), float(rows)))
+    assert compiles(fresh) == (1, 0)
 
 
 def test_results_are_cached_for_another_process(program):

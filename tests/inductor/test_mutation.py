@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
 from torch.utils import _pytree as pytree
 
 from torch_spyre import _C
@@ -381,6 +382,38 @@ def write_both_in_turn(x, y):
 def test_two_views_of_one_tensor(function, views):
     base = numbers(9, 64)
     check(function, *(base[view] for view in views))
+
+
+def assign_and_show(cache, new):
+    cache[4:6].copy_(new)
+    return cache[4:6]
+
+
+def assign_and_show_all(cache, new):
+    cache[4:6] = new
+    return cache.view(-1)[3:], new + 1
+
+
+def copy_in_and_keep(x, y):
+    """A result that has memory of its own, though the argument was given its values."""
+    z = y * 2
+    x.copy_(z[0])
+    return z[1:], z[0, 1:], x[1:]
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("function", [assign_and_show, assign_and_show_all, copy_in_and_keep], ids=lambda f: f.__name__)
+def test_views_of_changed_arguments(function, dynamic):
+    new = numbers(2, 9, 64, seed=1) if function is copy_in_and_keep else numbers(2, 64, seed=1)
+    check(function, numbers(9, 64), new, compiled=torch.compile(function, fullgraph=True, dynamic=dynamic))
+
+
+def test_a_part_of_a_cache_is_assigned_in_place():
+    """The kernel makes no tensor, and what is shown is the cache itself."""
+    args = to_card((numbers(9, 64), numbers(2, 64, seed=1)))
+    _, (code,) = run_and_get_code(torch.compile(assign_and_show, fullgraph=True), *args)
+    assert "return (reinterpret_tensor(arg0_1, (2, 64), (64, 1), 256), )" in code
+    assert '"kind": "output"' not in code
 
 
 def test_layouts_change():

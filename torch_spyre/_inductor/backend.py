@@ -25,6 +25,7 @@ from .errors import Unsupported
 from .hints import gather_hints
 from .keep_storages import KeepStorages
 from .specialize import DynamicCode, is_symbolic
+from .views_of_inputs import note_aliased, views_of_inputs
 
 # What Inductor does differently for graphs with card tensors.
 CONFIG = {
@@ -81,15 +82,17 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
-        def compile_static(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-            with inductor_config.patch(patches), _keyed_on(unseen):
-                return inner_compile(graph, inputs, **kwargs)
-
         def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
-            if not any(map(is_symbolic, inputs)):
-                return compile_static(graph, inputs, **kwargs)
             is_backward = kwargs.get("is_backward", False)
-            return DynamicCode(graph, inputs, is_backward, functools.partial(compile_static, **kwargs))
+            aliased = () if is_backward else note_aliased(graph.graph)
+
+            def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+                with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):
+                    return inner_compile(graph, inputs, **kwargs)
+
+            if any(map(is_symbolic, inputs)):
+                return DynamicCode(graph, inputs, is_backward, compile_static)
+            return compile_static(graph, inputs)
 
         with inductor_config.patch(patches), _keyed_on(unseen):
             return original(model_, example_inputs_, inner, None, table, **kwargs)
@@ -130,6 +133,7 @@ class Partition(CustomGraphModulePass):
     def __call__(self, gm: GraphModule) -> None:
         from .partition import partition
 
+        views_of_inputs(gm.graph)
         partition(gm)
 
     def uuid(self) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ class _Partition:
         self.memory: dict[fx.Node, fx.Node] = {}  # view -> the node whose memory it shows
         self.real: dict[fx.Node, fx.Node] = {}  # old node -> node whose result is that tensor
         self.views: dict[fx.Node, tuple[fx.Node, Value]] = {}  # old node -> (base node, the view on it)
+        self.numbers: dict[tuple[fx.Node, torch.device], fx.Node] = {}  # of the CPU -> their copies on a card
         self.count = 0
 
     def run(self) -> None:
@@ -106,6 +107,7 @@ class _Partition:
 
     def take(self, node: fx.Node) -> bool:
         """Whether the node became part of the current segment; one of several results takes those with it."""
+        brought = self._bring_numbers(node) if _on_card(node) else {}
         if not _on_card(node) or not self._all_on_card(node):
             return False
         segment = self.segment
@@ -119,6 +121,8 @@ class _Partition:
             segment.values[node] = lower_node(segment.builder, node, segment.values)
         except Unsupported as refusal:
             log.info("not on the card: %s", refusal)
+            for copy, number in brought.items():
+                node.replace_input_with(copy, number)
             return False
         segment.nodes.append(node)
         self.lowered.add(node)
@@ -133,6 +137,23 @@ class _Partition:
                 if user.target is operator.getitem:
                     self.take(user)
         return True
+
+    def _bring_numbers(self, node: fx.Node) -> dict[fx.Node, fx.Node]:
+        """Arithmetic takes 0-dim tensors of the CPU as numbers: kernels get copies of them. Gives copy -> number."""
+        if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.pointwise not in node.target.tags:
+            return {}
+        device = tensors_of(node.meta["val"])[0].device
+        brought = {}
+        for given in node.all_input_nodes:
+            if not _is_number(given.meta.get("val")):
+                continue
+            if (given, device) not in self.numbers:
+                with self.graph.inserting_before(node):
+                    self.numbers[given, device] = _copy_to(self.graph, given, device)
+            copy = self.numbers[given, device]
+            node.replace_input_with(given, copy)
+            brought[copy] = given
+        return brought
 
     def _owns_target(self, node: fx.Node) -> bool:
         """Whether what a node writes into is memory of its own; a clone that cost nothing so far becomes a copy now."""
@@ -192,7 +213,9 @@ class _Partition:
             self.flush(node)
         touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
         if isinstance(node.target, torch._ops.OpOverload) and (
-            node.target in withheld_decompositions() or (touches and not _moves_devices(node))
+            node.target in withheld_decompositions()
+            or (touches and not _moves_devices(node) and node.target is not aten._local_scalar_dense.default)
+            or _computes_number(node)
         ):
             fall_back(node)
         self.provide(node)
@@ -285,6 +308,29 @@ class _Partition:
             inputs = [self.materialized(segment.bases[buffer.name]) for buffer in kernel.inputs()]
             nodes = call_kernel(self.graph, kernel, inputs, fakes)
         return {buffer.name: node for buffer, node in zip(kernel.outputs(), nodes, strict=True)}
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0 and not value.is_complex()
+    )
+
+
+def _computes_number(node: fx.Node) -> bool:
+    """Whether an op makes a number of the CPU from others: code for it would need a C++ compiler, and save nothing."""
+    values = [given.meta.get("val") for given in (node, *node.all_input_nodes)]
+    return not _is_mutable(node) and not _is_view(node) and all(map(_is_number, values))
+
+
+def _copy_to(graph: fx.Graph, number: fx.Node, device: torch.device) -> fx.Node:
+    """The number on the card, in the widest format there is."""
+    fake = number.meta["val"]
+    dtype = torch.float32 if fake.dtype == torch.float64 else fake.dtype
+    copy = graph.call_function(aten._to_copy.default, (number,), {"dtype": dtype, "device": device})
+    with fake.fake_mode:
+        copy.meta["val"] = torch.empty((), dtype=dtype, device=device)
+    fall_back(copy)
+    return copy
 
 
 def _moves_devices(node: fx.Node) -> bool:

@@ -1,0 +1,65 @@
+"""Results that are views of an input which the program changed are views of that input.
+
+In a functional graph such a result is a view of the input's new value, which is then copied into the input. The copy
+would be all there is to make the whole new value for: written in place, a cache of which a part was assigned stays
+where it is. AOTAutograd makes such results anew from the input, in the place that the graph's result has there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch._guards import TracingContext
+
+_ALIASED = "spyre_aliased"  # in the meta of the output node
+_copy = torch.ops.aten.copy_.default
+_kept = torch.ops.prims.clone.default  # by keep_storages: a view has no copy between itself and what it shows
+
+
+def note_aliased(graph: fx.Graph) -> tuple[int, ...]:
+    """Keeps with a forward graph which of its results AOTAutograd takes for views of inputs; gives their positions."""
+    context = TracingContext.try_get()
+    facts = context.fw_metadata if context is not None else None
+    if facts is None:
+        return ()
+    first = facts.num_mutated_inp_runtime_indices
+    aliased = tuple(
+        first + i for i, info in enumerate(facts.output_info) if info.output_type == OutputType.alias_of_input
+    )
+    graph.output_node().meta[_ALIASED] = aliased
+    return aliased
+
+
+def views_of_inputs(graph: fx.Graph) -> None:
+    """After: no result that AOTAutograd takes for a view of an input is a view of what is copied into that input."""
+    output = graph.output_node()
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    for position in output.meta.get(_ALIASED, ()):
+        if isinstance(results[position], fx.Node):
+            results[position] = _view_of_input(graph, results[position])
+    output.args = (tuple(results),)
+
+
+def _view_of_input(graph: fx.Graph, result: fx.Node) -> fx.Node:
+    views, root = [], result
+    while root.op == "call_function" and (root.target is _kept or getattr(root.target, "is_view", False)):
+        if root.target is not _kept:
+            views.append(root)
+        root = root.args[0]  # type: ignore[assignment]
+    target = next((user.args[0] for user in root.users if user.target is _copy and user.args[1] is root), None)
+    if not views or not isinstance(target, fx.Node) or target.op != "placeholder" or not _alike(target, root):
+        return result
+    for view in reversed(views):
+        with graph.inserting_before(graph.output_node()):
+            view = graph.node_copy(view)
+        view.args = (target, *view.args[1:])
+        target = view
+    return target
+
+
+def _alike(one: fx.Node, other: fx.Node) -> bool:
+    a, b = one.meta["val"], other.meta["val"]
+    return (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
