@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
 from .._inductor.errors import Unsupported
@@ -124,6 +125,43 @@ def _lowered_with_numbers(op: OpOverload) -> bool:
     return any(LOWERINGS.get(other) is LOWERINGS[op] for other in numeric)
 
 
+_STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+
+
+@cache
+def _is_structured(op: OpOverload) -> bool:
+    """Whether PyTorch has one definition of the op's results for all devices, written in C++."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
+
+
+# Ops over PyTorch's iterator that are not structured, or not on every device; and structured ones of one, two and three
+# tensors.
+_ITERATED = {
+    getattr(aten, name)
+    for name in (
+        *("abs", "relu", "hardswish", "isnan", "isinf", "floor_divide", "where"),
+        *("logical_not", "logical_and", "logical_or", "logical_xor"),
+    )
+}
+_LIKE = (aten.exp.default, aten.add.Tensor, aten.addcmul.default)
+
+
+class _ResultsOnly(TorchDispatchMode):
+    """Structured ops make their results and stop. (What computes them on meta tensors, in Python, would import Dynamo,
+    and does not know the strides in every case.)"""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # it is off already; skipping would import it
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not func._schema.is_mutable:
+            return func(*args, **kwargs)
+        made = tuple(kwargs[each.name] for each in func._schema.arguments if each.is_out)
+        return made if len(made) > 1 else made[0]
+
+
 class _Call:
     """One call: its tensors on the card, and which of them are the inputs of its graph."""
 
@@ -171,7 +209,7 @@ class _Call:
 
         inputs = [self.tensors[i] for i in self.inputs]
         if not self._is_lowered_whole():
-            return *_compile(self.functional, self._trace(apart), inputs), None
+            return *_compile(self.functional, self._trace(results, apart), inputs), None
         if self.open and torch.Tag.pointwise in self.functional.tags:  # nothing else than values depends on numbers
             schema = self.op._schema.arguments
             numbers = [self.numbers.get(id(self.values[i]), self.values[i]) for i in self.open]
@@ -218,19 +256,43 @@ class _Call:
 
     def _results(self) -> Results:
         """The results' shapes and dtypes."""
-        results = self._apply_to_shapes(self.functional)
-        if not self.numbers:
-            return results
-        actual = self._apply_to_shapes(self.functional, as_numbers=False)
+        if _is_structured(self.functional) and not self._has_wrapped():
+            results = self._structured_results()
+        else:
+            results = self._apply_to_shapes(self.functional, as_numbers=self._has_wrapped())
+            if self.functional.overloadpacket in _ITERATED:
+                results = [self._iterated(results[0])]
         # A tensor without dimensions may decide the dtype where a number does not. Lowerings go by the result's.
-        if _dtypes(actual) != _dtypes(results) and not self._is_lowered_whole():
+        taken_apart = self.numbers and not self._is_lowered_whole()
+        if taken_apart and _dtypes(results) != _dtypes(self._apply_to_shapes(self.functional)):
             raise Unsupported("A tensor on the host decides the result's dtype.")
-        return actual
+        return results
+
+    def _iterated(self, result: torch.Tensor | None) -> torch.Tensor:
+        """The result in the strides that PyTorch's iterator gives it: whatever the dtypes, those of a structured op."""
+        assert result is not None
+        given = [t for t in self._where_tensors_are()[: len(_LIKE)] if isinstance(t, torch.Tensor)]
+        shapes = [torch.empty_strided(t.size(), t.stride(), device="meta") for t in given if id(t) not in self.numbers]
+        with _ResultsOnly():
+            like = _LIKE[len(shapes) - 1]._op_dk(_STRUCTURED, *shapes)
+        return torch.empty_strided(like.size(), like.stride(), dtype=result.dtype, device="meta")
+
+    def _structured_results(self) -> Results:
+        args, kwargs = self._arguments(self.functional, self._shapes(), as_numbers=False)
+        try:
+            with _ResultsOnly():
+                results = self.functional._op_dk(_STRUCTURED, *args, **kwargs)
+        except Exception as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        return list(results) if isinstance(results, (list, tuple)) else [results]
+
+    def _shapes(self) -> list[torch.Tensor]:
+        return [_empty_like(self.tensors[i], "meta") for i in self.inputs]
 
     def _apply_to_shapes(self, op: OpOverload, as_numbers: bool = True) -> Results:
         """A call that is wrong is left to the host, whose errors users know."""
         try:
-            return self._apply(op, [_empty_like(self.tensors[i], "meta") for i in self.inputs], as_numbers)
+            return self._apply(op, self._shapes(), as_numbers)
         except Exception as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
 
@@ -261,7 +323,7 @@ class _Call:
         numbers = iter(range(len(results)))
         return [None if result is None else ("output", next(numbers)) for result in results]
 
-    def _trace(self, apart: Sequence[int]) -> fx.Graph:
+    def _trace(self, results: Results, apart: Sequence[int]) -> fx.Graph:
         """The graph: the op, a copy of each result into the tensor it is written to, the other results returned."""
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -286,6 +348,11 @@ class _Call:
             fakes = [_empty_like(self.tensors[i], self.tensors[i].device) for i in self.inputs]
             traced = make_fx(body, decomposition_table=core_decompositions())(*fakes)
         traced.graph.eliminate_dead_code()  # left by decompositions that gave up
+        if _is_structured(self.functional) and not self.written:
+            outputs: Any = traced.graph.output_node().args[0]
+            for node, result in zip(outputs, results, strict=True):
+                if node.op == "call_function":  # decompositions do not know the strides in every case
+                    node.meta["val"] = result
         return traced.graph
 
     def _apply(self, op: OpOverload, inputs: Sequence[torch.Tensor], as_numbers: bool = True) -> Results:
@@ -296,11 +363,25 @@ class _Call:
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def _is_numeric(self) -> bool:
-        """Whether it takes another overload: few of those for tensors take numbers as well."""
+        """Whether numbers in place of tensors take another overload."""
+        return self._takes_no_numbers() and any(
+            isinstance(value, int | float) or id(value) in self.numbers for value in self._where_tensors_are()
+        )
+
+    def _has_wrapped(self) -> bool:
+        """Whether there are numbers in place of tensors that the overload does not take."""
+        return self._takes_no_numbers() and any(isinstance(value, int | float) for value in self._where_tensors_are())
+
+    def _takes_no_numbers(self) -> bool:
+        """Few of the overloads for tensors take numbers as well."""
+        return not torch._C._should_allow_numbers_as_tensors(self.functional._opname)
+
+    def _where_tensors_are(self) -> list[Any]:
+        """The arguments that are tensors by the op's schema, without outputs."""
         schema = self.op._schema.arguments
-        tensors = [value for each, value in zip(schema, self.values, strict=True) if str(each.type) == "Tensor"]
-        numeric = any(isinstance(value, int | float) or id(value) in self.numbers for value in tensors)
-        return numeric and not torch._C._should_allow_numbers_as_tensors(self.functional._opname)
+        return [
+            v for each, v in zip(schema, self.values, strict=True) if str(each.type) == "Tensor" and not each.is_out
+        ]
 
     def _arguments(
         self, op: OpOverload, inputs: Sequence[Any], as_numbers: bool = True, numbers: Mapping[int, Any] | None = None

@@ -1,0 +1,61 @@
+"""Results of pointwise ops have the strides that they have on the host."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+aten = torch.ops.aten
+
+VIEWS = {
+    "transposed": lambda x: x[0, 0].t(),
+    "permuted": lambda x: x.permute(2, 0, 3, 1),
+    "expanded": lambda x: x[:1, :, :1].expand(4, 3, 6, 5),
+    "sliced": lambda x: x[:, 1:, ::2],
+    "channels last": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    "sliced and transposed": lambda x: x[0, :, :, 1:4].transpose(0, 2),
+    "of size one": lambda x: x.permute(1, 0, 2, 3)[:, :1],
+}
+UNARY = [torch.neg, torch.exp, torch.abs, torch.relu, torch.isnan, torch.isinf, torch.logical_not, torch.square]
+UNARY += [F.silu, F.gelu, F.hardswish, F.softplus, F.elu, F.leaky_relu, F.hardshrink, torch.nan_to_num]
+UNARY += [lambda x: x + 1, lambda x: x**2, lambda x: x.clamp(-1, 1), lambda x: x == 0, lambda x: 2 - x]
+UNARY += [lambda x: x.to(torch.float16), lambda x: x.masked_fill(x > 0, 1.0)]
+BINARY = [torch.add, torch.mul, torch.maximum, torch.atan2, torch.copysign, torch.floor_divide, torch.logical_and]
+BINARY += [torch.eq, torch.pow, torch.logaddexp, lambda x, y: torch.where(x > y, x, y), aten.gelu_backward]
+BINARY += [lambda x, y: torch.addcmul(x, x, y, value=0.5), lambda x, y: torch.lerp(x, y, 0.3), aten.silu_backward]
+X = torch.linspace(-2, 2, 2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+
+
+@pytest.fixture(autouse=True)
+def no_fallback():
+    with torch.spyre.fallback("error"):
+        yield
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_tensor(view):
+    x = VIEWS[view](X)
+    card = VIEWS[view](X.to("spyre"))
+    for op in UNARY:
+        want, got = op(x), op(card)
+        assert got.stride() == want.stride(), op
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_two_tensors(view):
+    x, card = VIEWS[view](X), VIEWS[view](X.to("spyre"))
+    whole = torch.linspace(0.5, 2, x.numel()).reshape(x.shape)
+    for op in BINARY:
+        for other in (x, whole) if "backward" in str(op) else (x, whole, whole[..., :1, :]):
+            there = card if other is x else other.to("spyre")
+            assert op(card, there).stride() == op(x, other).stride(), op
+            assert op(there, card).stride() == op(other, x).stride(), op
+
+
+def test_outputs_that_are_resized():
+    x = VIEWS["permuted"](X)
+    for op in (torch.exp, torch.abs, torch.logical_not):
+        out = torch.empty(0, dtype=op(x).dtype)
+        got = op(x.to("spyre"), out=out.to("spyre"))
+        assert got.stride() == op(x, out=out).stride()
+        torch.testing.assert_close(got.cpu(), out, rtol=1e-3, atol=1e-3)
