@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.spyre import SpyreTensorLayout
 
 import torch_spyre
@@ -194,3 +195,177 @@ def test_storage_of_another_dtype():
         torch.empty(0, dtype=torch.float16, device="spyre").set_(
             torch.ones(4, device="spyre").untyped_storage(), 0, (4,)
         )
+
+
+# --- indices out of range: found on the card, raised by the next call that waits
+
+INDEXED = {
+    "index": lambda x, v, i: x[i],
+    "index columns": lambda x, v, i: x[:, 2 * i],
+    "index_put": lambda x, v, i: x.index_put((i,), v),
+    "index_put accumulated": lambda x, v, i: x.index_put((i,), v, accumulate=True),
+    "in place": lambda x, v, i: x.index_put_((i,), v),
+    "gather": lambda x, v, i: x.gather(0, i[:, None].expand(2, 4)),
+    "take": lambda x, v, i: x.take(i * 5),
+    "put": lambda x, v, i: x.put(i * 5, v[:, 0]),
+    "index_select": lambda x, v, i: x.index_select(0, i),
+    "index_add": lambda x, v, i: x.index_add(0, i, v),
+    "index_copy": lambda x, v, i: x.index_copy(0, i, v),
+    "index_fill": lambda x, v, i: x.index_fill(0, i, 1),
+    "index_reduce": lambda x, v, i: x.index_reduce(0, i, v, "amax"),
+    "scatter": lambda x, v, i: x.scatter(0, i[:, None].expand(2, 4), v),
+    "scatter number": lambda x, v, i: x.scatter(0, i[:, None].expand(2, 4), 1),
+    "scatter_add": lambda x, v, i: x.scatter_add(0, i[:, None].expand(2, 4), v),
+    "scatter_reduce": lambda x, v, i: x.scatter_reduce(0, i[:, None].expand(2, 4), v, "mean", include_self=False),
+    "embedding": lambda x, v, i: F.embedding(i, x),
+    "one_hot": lambda x, v, i: F.one_hot(i, 3),
+    "nll_loss": lambda x, v, i: F.nll_loss(x[:2, :3], i),
+    "cross_entropy": lambda x, v, i: F.cross_entropy(x[:2, :3], i),
+}
+
+
+def tables(*index):
+    return torch.arange(12.0).reshape(3, 4).to("spyre"), torch.ones(2, 4).to("spyre"), torch.tensor(index).to("spyre")
+
+
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning", "ignore:index_reduce")
+@pytest.mark.parametrize("bad", [3, -4, 100_000])
+@pytest.mark.parametrize("op", INDEXED)
+def test_an_index_out_of_range(op, bad):
+    stream = torch.spyre.Stream()
+    inputs, others = tables(0, bad), tables(0, 1)
+    torch.spyre.synchronize()
+    with stream, pytest.raises(IndexError, match="out of bounds|out of range|outside"):
+        INDEXED[op](*inputs)
+        torch.spyre.current_stream().synchronize()
+    stream.synchronize()  # it was raised once
+    want = INDEXED[op](*(x.cpu() for x in others))
+    torch.testing.assert_close(INDEXED[op](*others).cpu(), want)  # other streams, and this op, go on
+    with stream:
+        torch.testing.assert_close(INDEXED[op](*tables(0, 1)).cpu(), want)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning", "ignore:index_reduce")
+@pytest.mark.parametrize("op", INDEXED)
+def test_an_index_out_of_range_in_a_graph(op):
+    torch._dynamo.reset()
+    compiled = torch.compile(INDEXED[op])
+    with pytest.raises(IndexError, match="out of bounds|out of range|outside"):
+        compiled(*tables(0, 3))
+        torch.spyre.synchronize()
+    want = INDEXED[op](*(x.cpu() for x in tables(0, 1)))
+    torch.testing.assert_close(compiled(*tables(0, 1)).cpu(), want)
+
+
+def test_errors_of_two_streams_are_told_apart():
+    first, second = torch.spyre.Stream(), torch.spyre.Stream()
+    x, _, i = tables(0, 7)
+    torch.spyre.synchronize()
+    for stream in (first, second):
+        with stream:
+            x[i]
+    for stream in (second, first):
+        with pytest.raises(IndexError, match="index 7 is out of bounds for a dimension of 3"):
+            stream.synchronize()
+        stream.synchronize()
+
+
+# --- what the host refuses, the card refuses
+
+REFUSED = {
+    "add": lambda x: x + x[:, :3],
+    "in place": lambda x: x[:, :1].add_(x),
+    "expanded in place": lambda x: x[:, :1].expand(3, 4).add_(1),
+    "matmul": lambda x: x @ x,
+    "cat": lambda x: torch.cat([x, x[0]]),
+    "view": lambda x: x.t().view(-1),
+    "reshape": lambda x: x.reshape(5, 5),
+    "expand": lambda x: x.expand(4, 4),
+    "select": lambda x: x.select(0, 3),
+    "dimension": lambda x: x.sum(2),
+    "twice a dimension": lambda x: x.sum((0, 0)),
+    "permute": lambda x: x.permute(0, 0),
+    "squeeze": lambda x: x.squeeze(5),
+    "gather of another rank": lambda x: x.gather(0, torch.zeros(2, dtype=torch.int64, device=x.device)),
+    "float index": lambda x: x[x],
+    "index_select by floats": lambda x: x.index_select(0, x[0]),
+    "scatter of another dtype": lambda x: x.scatter(0, x.long(), x.long()),
+    "index_add of another shape": lambda x: x.index_add(0, x[:2, 0].long(), x),
+    "embedding by floats": lambda x: F.embedding(x, x),
+    "mask of another shape": lambda x: x[x[:2] > 0],
+    "where": lambda x: torch.where(x > 0, x, x[:2]),
+    "bitwise of floats": lambda x: x & x,
+    "out of another dtype": lambda x: torch.add(x, 1, out=torch.empty(3, 4, dtype=torch.int64, device=x.device)),
+    "mean of integers": lambda x: x.long().mean(),
+    "linear": lambda x: F.linear(x, x.t()),
+    "layer_norm": lambda x: F.layer_norm(x, (5,)),
+    "cross_entropy": lambda x: F.cross_entropy(x, x[0].long()),
+    "pad": lambda x: F.pad(x, (1, 2, 3)),
+    "reflect": lambda x: F.pad(x, (9, 9), mode="reflect"),
+    "roll": lambda x: x.roll((1, 2), 0),
+    "repeat": lambda x: x.repeat(2),
+    "unfold": lambda x: x.unfold(1, 9, 1),
+    "split": lambda x: x.split([1, 1], 0),
+    "stack": lambda x: torch.stack([x, x[:2]]),
+    "diagonal": lambda x: x.diagonal(0, 0, 0),
+    "topk": lambda x: x.topk(9),
+    "sort": lambda x: x.sort(3),
+    "qr": lambda x: torch.linalg.qr(x[0]),
+    "inverse": lambda x: torch.linalg.inv(x),
+    "einsum": lambda x: torch.einsum("ij,jk->ik", x, x),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("op", REFUSED)
+def test_bad_input_raises_what_the_host_raises(op):
+    x = torch.arange(12.0).reshape(3, 4)
+    y = x.to("spyre")
+    with pytest.raises(Exception) as here:  # noqa: B017
+        REFUSED[op](x)
+    with pytest.raises(here.type) as there:
+        REFUSED[op](y)
+    assert "compiling" not in str(there.value)
+    assert torch.equal(y.cpu(), x) and torch.equal((y + 1).cpu(), x + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("op", REFUSED)
+def test_bad_input_in_a_graph(op):
+    x = torch.arange(12.0).reshape(3, 4)
+    torch._dynamo.reset()
+    with pytest.raises(Exception) as here:  # noqa: B017
+        torch.compile(REFUSED[op])(x)
+    torch._dynamo.reset()
+    with pytest.raises(here.type):
+        torch.compile(REFUSED[op])(x.to("spyre"))
+
+
+MIXED = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: y - x,
+    "matmul": lambda x, y: x @ y.t(),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "linear": lambda x, y: F.linear(x, y),
+    "gather": lambda x, y: x.gather(0, torch.zeros(1, 4, dtype=torch.int64)),
+    "scatter": lambda x, y: x.scatter(0, torch.zeros(1, 4, dtype=torch.int64), 1),
+    "index_add": lambda x, y: x.index_add(0, torch.tensor([0]), x[:1]),
+    "index_select": lambda x, y: x.index_select(0, torch.tensor([0])),
+    "index_put": lambda x, y: x.index_put((torch.tensor([0]),), y[:1]),
+    "embedding": lambda x, y: F.embedding(torch.tensor([0]), x),
+    "layer_norm": lambda x, y: F.layer_norm(x, (4,), y[0]),
+    "cross_entropy": lambda x, y: F.cross_entropy(x, torch.tensor([0, 1, 2])),
+    "sort's output": lambda x, y: torch.sort(x, out=(y, y.long())),
+    "attention": lambda x, y: F.scaled_dot_product_attention(x, y, y),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("op", MIXED)
+def test_two_devices(op):
+    y = torch.arange(12.0).reshape(3, 4)
+    with pytest.raises(RuntimeError, match="the same device|two devices"):
+        MIXED[op](y.to("spyre"), y)

@@ -185,7 +185,6 @@ SCALARS = {
     "scatter number": lambda x, v, i: x.scatter(0, i, 2),
     "scatter_add": lambda x, v, i: x.scatter_add(0, i, v),
     "scatter_reduce": lambda x, v, i: x.scatter_reduce(0, i, v, "mean", include_self=False),
-    "masked": lambda x, v, i: _set(x, i == 0, 2),
 }
 
 

@@ -1,7 +1,6 @@
 #include "fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
@@ -284,22 +283,6 @@ void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   HostCall(op, stack, find_device(op, *stack), /*fills_self=*/true).run();
 }
 
-// Ops whose results may not share memory with what they read, on any device.
-void check_apart(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  static const std::set<std::string> names{"aten::gather", "aten::index_select", "aten::kthvalue",
-                                           "aten::masked_select", "aten::take"};
-  const auto& arguments = op.schema().arguments();
-  if (!op.schema().is_mutable() || !names.count(op.operator_name().name)) return;
-  std::vector<at::Tensor> read, written;
-  for (size_t i = 0; i < arguments.size(); ++i)
-    for_each_tensor(torch::jit::peek(stack, i, arguments.size()),
-                    [&](const at::Tensor& tensor) { (is_written(arguments[i]) ? written : read).push_back(tensor); });
-  for (const at::Tensor& output : written) {
-    at::assert_no_internal_overlap(output);
-    for (const at::Tensor& input : read) at::assert_no_overlap(output, input);
-  }
-}
-
 // Indices may come from the host: they go along to the card.
 void bring_indices(torch::jit::Stack* stack, size_t arguments, c10::Device device) {
   for (size_t i = 0; i < arguments; ++i) {
@@ -314,7 +297,6 @@ void bring_indices(torch::jit::Stack* stack, size_t arguments, c10::Device devic
 
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::Device device = find_device(op, *stack);
-  check_apart(op, *stack);
   bring_indices(stack, op.schema().arguments().size(), device);
   std::string reason;
   if (run_on_card(op, stack, device, reason)) return;

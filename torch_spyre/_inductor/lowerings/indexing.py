@@ -52,7 +52,13 @@ def _norms(b: Builder, rows: Value, p: float) -> Value:
 
 def _from_zero(b: Builder, at: Value, extent: int) -> Value:
     """Indices of an op for which negative ones are errors: the card would count them from the end."""
+    _check_indices(at)
     return b.pointwise("where", b.pointwise("lt", at, 0, dtype=torch.bool), extent, at, dtype=torch.int64)
+
+
+def _check_indices(at: Value) -> None:
+    if at.dtype not in (torch.int64, torch.int32):
+        raise Unsupported(f"indices of {at.dtype}")  # PyTorch has an error for it
 
 
 class _Advanced:
@@ -62,6 +68,8 @@ class _Advanced:
         given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
         if any(i.dtype == torch.bool or i.dtype == torch.uint8 for _, i in given):
             raise Unsupported("indexing with a mask: the size of the result depends on its values")
+        for _, i in given:
+            _check_indices(i)
         dims = [dim for dim, _ in given]
         shape = broadcast([i.size for _, i in given])
         adjacent = dims == list(range(dims[0], dims[0] + len(dims)))

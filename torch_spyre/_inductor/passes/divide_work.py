@@ -123,7 +123,8 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     strides = byte_strides(plan, op)
     points = [ceil_div(n, s) for n, s in zip(op.counts, op.slices, strict=True)]
     for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
-        if _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span:
+        reach = _reach(points, rows, side) + _jumped(plan, op, access, side)
+        if reach <= plan.span:
             continue
         loops = [i for i in range(len(op.counts) - op.reduced) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
@@ -132,8 +133,8 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
             if half:
                 return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
         raise Unsupported(
-            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {_reach(points, rows, side) >> 20} MiB "
-            f"of {plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or "
+            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {reach >> 20} MiB of "
+            f"{plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or "
             "smaller parts"
         )
     return []
