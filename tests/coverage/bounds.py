@@ -3,7 +3,7 @@
 The reference is PyTorch on the host in float64, from the inputs that the card holds (copied there and back). The card
 computes in fp32 and rounds the result of each of its ops once. What follows, and no more, is allowed:
 
-- **exact**: integers, bools, and ops that only move or choose numbers.
+- **exact**: integers, bools, and ops that only move or choose numbers. A number given in Python rounds as it enters.
 - **element**: one rounding, unit · |y|. The unit is 2^-9 for float16 and bfloat16, which both are SEN169 on the card,
   and 2^-21 for float32, whose functions are polynomials.
 - **sum**: one rounding, and the order in which K numbers or products are added: unit · |y| + K · 2^-24 · Σ|ab|.
@@ -91,6 +91,10 @@ def kind(name: str) -> str:
     return "exact" if name in EXACT else "composed" if name in COMPOSED else "element"
 
 
+def _is_exact(name: str, call: Call) -> bool:
+    return name in EXACT and not any(isinstance(value, float) for value in tree_leaves(call))
+
+
 def unit(dtype: torch.dtype) -> float:
     """What one rounding on the card may change, relative."""
     return 2**-9 if dtype in (torch.float16, torch.bfloat16) else 2**-21
@@ -127,6 +131,7 @@ def compare(
 def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list[Any], list[Any]]:
     """The results in float64, and how far each may be off; None is not at all."""
     first, args, kwargs = _wide(given())
+    exact = _is_exact(op.name, (first, args, kwargs))
     half = any(isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in like)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what integers become
@@ -140,10 +145,7 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
     finally:
         torch.set_default_dtype(before)
     results, errors = results[: len(like)], errors[: len(like)]
-    limits = [
-        None if kind(op.name) == "exact" or not _real(w) else _limit(e, r, w)
-        for r, e, w in zip(results, errors, like, strict=True)
-    ]
+    limits = [None if exact or not _real(w) else _limit(e, r, w) for r, e, w in zip(results, errors, like, strict=True)]
     return results, limits
 
 

@@ -174,6 +174,14 @@ SHAPES_ONLY = {
     ),
 }
 
+# --- What crosses between host and card because the caller asks for it, and is no computation on the CPU
+
+CROSSES = {
+    "__getitem__": "lists of positions come from Python",
+    "narrow": "a tensor that says where the view begins is read",
+    "tensor_split": "a tensor that says where to split is read",
+}
+
 # --- Ops that have to run on the card itself, in both modes and for every dtype
 
 NAMED = {

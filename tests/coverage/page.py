@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import bounds
 from .check import MODES, Result
-from .ops import DTYPES, LEFT_OUT, MUST_BE_NATIVE, SHAPES_ONLY, every
+from .ops import CROSSES, DTYPES, LEFT_OUT, MUST_BE_NATIVE, SHAPES_ONLY, every
 
 PATH = Path(__file__).parents[2] / "docs/supported_operations.md"
 BAD = ("wrong", "error", "crash")
@@ -146,6 +146,7 @@ def _short(dtypes: Iterable[str]) -> str:
 
 def _notes(name: str, results: Sequence[Result]) -> list[str]:
     notes = [f"shapes only: {SHAPES_ONLY[name]}"] if name in SHAPES_ONLY else []
+    notes += [CROSSES[name]] if name in CROSSES else []
     for mode in MODES:
         bad = [result for result in results if result.mode == mode and result.outcome in BAD]
         for kind in sorted({result.outcome for result in bad}):

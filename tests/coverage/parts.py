@@ -64,7 +64,7 @@ MOVES = {
 # What the card has as one op, or rounds once at the end of.
 WHOLE = {
     *(aten.sum, aten.mean, aten.cumsum, aten.mm, aten.bmm, aten.mv, aten.dot),
-    *(aten.exp, aten.log, aten.log1p, aten.expm1, aten.pow, aten.sqrt, aten.rsqrt, aten.erf, aten.lerp, aten.softplus),
+    *(aten.exp, aten.log, aten.log1p, aten.expm1, aten.pow, aten.sqrt, aten.rsqrt, aten.erf, aten.softplus),
     *(aten.silu, aten.gelu, aten.mish, aten.elu, aten.leaky_relu, aten.logaddexp, aten.where, aten.clamp, aten.hypot),
     *(
         aten.index_add,

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from .check import Result
 
 Done = Callable[[dict[str, Any], list[Result]], None]
 GRACE = 30  # seconds that a worker has on top of a sample's limit before it counts as hanging
+START = 600  # seconds that a worker may take to begin, on a machine that is busy
 
 
 def run(tasks: Iterable[dict[str, Any]], jobs: int, done: Done) -> None:
@@ -45,15 +47,12 @@ def run(tasks: Iterable[dict[str, Any]], jobs: int, done: Done) -> None:
             if worker:
                 worker.close()
 
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        stop.set()
-        raise
+    with ThreadPoolExecutor(jobs) as executor:
+        try:
+            for future in as_completed([executor.submit(work) for _ in range(jobs)]):
+                future.result()
+        finally:
+            stop.set()
 
 
 class _Worker:
@@ -76,6 +75,9 @@ class _Worker:
             stderr=subprocess.DEVNULL,
             bufsize=0,  # what select says is then all there is
         )
+        message = self._receive(START)
+        if isinstance(message, str):
+            raise RuntimeError(f"A worker does not start: {message}. See python -m tests.coverage.worker.")
 
     def run(self, task: dict[str, Any], results: list[Result]) -> bool:
         """Adds to ``results``; False if the process died on the way: call it again on a new one for the rest."""

@@ -27,6 +27,8 @@ def main() -> None:
     os.dup2(2, 1)
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10**6
     signal.signal(signal.SIGALRM, _alarm)
+    every()
+    _say(out, {"event": "ready"})
     for line in sys.stdin:
         _run(json.loads(line), out)
         _say(out, {"event": "done"})
