@@ -5,6 +5,7 @@ Everything here is a table. An op is known by its OpInfo's name, with the varian
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,8 +17,12 @@ import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import SampleInput
+
+# Random ops seed generators before they draw, on every device. That is no part of the op, and breaks graphs.
+common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64, torch.bool)
 
@@ -84,6 +89,25 @@ def _gelu(make: Make) -> Iterator[SampleInput]:
     yield SampleInput(make(5, 33), approximate="tanh")
 
 
+def _positions(make: Make) -> Iterator[SampleInput]:
+    rows, columns = torch.tensor([0, 2, 2, 4]), torch.tensor([[1], [0]])
+    yield SampleInput(make(5, 4, 3), (rows,))
+    yield SampleInput(make(5, 4, 3), (slice(None), columns, slice(1, None)))
+    yield SampleInput(make(5, 4, 3), (rows, Ellipsis, 1))
+    yield SampleInput(make(5, 4, 3), (rows, columns, None))
+
+
+def _repeats(make: Make) -> Iterator[SampleInput]:
+    yield SampleInput(make(3, 4), 2)
+    yield SampleInput(make(3, 4), 3, dim=0)
+    yield SampleInput(make(3, 4), 2, dim=-1)
+
+
+def _one_hot(make: Make) -> Iterator[SampleInput]:
+    yield SampleInput(make(7), 5)
+    yield SampleInput(make(2, 3), 9)
+
+
 def _casts(make: Make) -> Iterator[SampleInput]:
     for dtype in (*DTYPES, torch.int8, torch.uint8):
         yield SampleInput(make(3, 35), dtype)
@@ -109,6 +133,9 @@ OWN = (
     _own("nn.functional.interpolate.forms", F.interpolate, HALF_AND_FLOAT, _interpolation),
     _own("nn.functional.gelu.forms", F.gelu, HALF_AND_FLOAT, _gelu),
     _own("index_put.forms", torch.index_put, DTYPES, _index_put),
+    _own("__getitem__.forms", operator.getitem, DTYPES, _positions),
+    _own("repeat_interleave.forms", torch.repeat_interleave, DTYPES, _repeats),
+    _own("nn.functional.one_hot.forms", F.one_hot, (torch.int64,), _one_hot),
     _own("to.dtypes", _copies_of_casts, DTYPES, _casts),
 )
 
@@ -174,15 +201,23 @@ SHAPES_ONLY = {
     ),
 }
 
-# --- What crosses between host and card because the caller asks for it, and is no computation on the CPU
+# --- What crosses between host and card because it has to, and is no computation on the CPU
 
-CROSSES = {
-    "__getitem__": "lists of positions come from Python",
-    "narrow": "a tensor that says where the view begins is read",
-    "tensor_split": "a tensor that says where to split is read",
+CROSSES: dict[str, tuple[str, str]] = {
+    "__getitem__": ("in", "lists of positions come from Python"),
+    "narrow": ("out", "a tensor that says where the view begins is read"),
+    "tensor_split": ("out", "a tensor that says where to split is read"),
+    "nn.functional.one_hot": ("out", "without a number of classes, the largest value says it"),
+    **dict.fromkeys(
+        [name for name, why in SHAPES_ONLY.items() if why == "random"],
+        ("in", "numbers are drawn on the host: a seed gives the CPU's"),
+    ),
 }
 
 # --- Ops that have to run on the card itself, in both modes and for every dtype
+#
+# Where the samples of PyTorch ask for what no card can do, ours stand in ("forms"): shapes that depend on values (masks
+# of bools as positions, numbers of repeats, classes to be counted), or dropout in attention.
 
 NAMED = {
     "pointwise": """
@@ -223,11 +258,11 @@ NAMED = {
         nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d nn.functional.adaptive_max_pool1d
         nn.functional.adaptive_max_pool2d nn.functional.interpolate.nearest nn.functional.interpolate.bilinear
         nn.functional.interpolate.forms nn.functional.upsample_nearest nn.functional.upsample_bilinear
-        nn.functional.scaled_dot_product_attention nn.functional.scaled_dot_product_attention.forms
+        nn.functional.scaled_dot_product_attention.forms
         nn.functional.multi_head_attention_forward
     """,
     "indexing": """
-        nn.functional.embedding gather take_along_dim index_select __getitem__ index_put index_put.forms
+        nn.functional.embedding gather take_along_dim index_select __getitem__.forms index_put index_put.forms
         index_add scatter scatter_add scatter_reduce.amax scatter_reduce.amin scatter_reduce.mean
         scatter_reduce.prod scatter_reduce.sum index_copy index_fill slice_scatter select_scatter
         diagonal_scatter as_strided_scatter
@@ -235,7 +270,7 @@ NAMED = {
     "shapes and views": """
         cat stack column_stack hstack vstack dstack split split.list_args split_with_sizes chunk unsafe_chunk
         unsafe_split hsplit vsplit dsplit unbind expand expand_as broadcast_to broadcast_tensors repeat
-        repeat_interleave tile flip fliplr flipud roll rot90 constant_pad_nd nn.functional.pad.constant
+        repeat_interleave.forms tile flip fliplr flipud roll rot90 constant_pad_nd nn.functional.pad.constant
         nn.functional.pad.reflect nn.functional.pad.replicate nn.functional.pad.replicate_negative unfold
         nn.functional.unfold diagonal linalg.diagonal diag diag_embed diagflat tril triu
         meshgrid.list_of_tensors meshgrid.variadic_tensors nn.functional.pixel_shuffle
@@ -245,7 +280,7 @@ NAMED = {
     """,
     "factories": """
         arange linspace full full_like new_full ones ones_like new_ones zeros zeros_like new_zeros eye
-        nn.functional.one_hot fill zero_ scalar_tensor
+        nn.functional.one_hot.forms fill zero_ scalar_tensor
     """,
     "losses": """
         nn.functional.cross_entropy nn.functional.nll_loss nn.functional.mse_loss

@@ -74,14 +74,13 @@ def problems(results: Sequence[Result]) -> list[str]:
 
 
 def _not_native(results: Sequence[Result]) -> list[str]:
-    """A line per dtype of an op in one mode that has a sample which did not run on the card."""
-    lines = []
-    for dtype in dict.fromkeys(result.dtype for result in results):
-        elsewhere = [result for result in results if result.dtype == dtype and not result.native]
-        if elsewhere:
-            ops = ", ".join(sorted({where for result in elsewhere for where in result.elsewhere()}))
-            lines.append(f"{elsewhere[0].mode}: {elsewhere[0].op} {dtype} has to be native: {ops}")
-    return lines
+    """Lines that say for which dtypes of an op in one mode samples did not run on the card, and what did instead."""
+    dtypes: dict[str, list[str]] = {}
+    for result in results:
+        for where in result.elsewhere():
+            dtypes.setdefault(where, []).append(result.dtype)
+    first = results[0]
+    return [f"{first.mode}: {first.op} has to be native: {where} ({_short(dtypes[where])})" for where in sorted(dtypes)]
 
 
 def text(results: Sequence[Result]) -> str:
@@ -146,7 +145,7 @@ def _short(dtypes: Iterable[str]) -> str:
 
 def _notes(name: str, results: Sequence[Result]) -> list[str]:
     notes = [f"shapes only: {SHAPES_ONLY[name]}"] if name in SHAPES_ONLY else []
-    notes += [CROSSES[name]] if name in CROSSES else []
+    notes += [CROSSES[name][1]] if name in CROSSES else []
     for mode in MODES:
         bad = [result for result in results if result.mode == mode and result.outcome in BAD]
         for kind in sorted({result.outcome for result in bad}):

@@ -137,3 +137,16 @@ def test_threads_draw_from_one_generator_without_repeating():
         thread.join()
     torch.spyre.manual_seed(0)
     assert sorted(numbers) == sorted(x for _ in range(8) for x in draw())
+
+
+def test_a_compiled_function_may_set_the_state():
+    def drawn_apart(x):
+        with torch.random.fork_rng([0], device_type="spyre"):
+            torch.manual_seed(3)
+            return x + torch.rand_like(x)
+
+    x = torch.zeros(5, device="spyre")
+    torch.spyre.manual_seed(7)
+    state = torch.spyre.get_rng_state()
+    assert torch.compile(drawn_apart)(x).tolist() == drawn_apart(x).tolist()
+    assert torch.equal(torch.spyre.get_rng_state(), state)

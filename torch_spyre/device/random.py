@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 
 from .. import _C
 
@@ -65,6 +66,7 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
     return default_generator(device).get_state()
 
 
+@_disable_dynamo  # a generator's state is the host's: a graph breaks here instead of failing
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Restore a state that :func:`get_rng_state` gave."""
     default_generator(device).set_state(new_state)
@@ -75,6 +77,7 @@ def get_rng_state_all() -> list[torch.Tensor]:
     return [generator.get_state() for generator in _generators()]
 
 
+@_disable_dynamo
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     """Restore the states of all cards' generators."""
     for generator, state in zip(_generators(), new_states, strict=True):
