@@ -2,6 +2,7 @@
 # make demo     a tour of the device, and a transformer block compiled for it
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
 # make test-all the same with the slow tests
+# make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make clean    removes what was built; .venv stays
@@ -15,7 +16,7 @@ BUILD := build/dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all bench lint format clean
+.PHONY: setup demo test test-all generic bench lint format clean
 MAKEFLAGS += --no-builtin-rules
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
@@ -33,6 +34,9 @@ test: setup
 test-all: setup
 	$(BUILD)/card_tests
 	$(BIN)/python -m pytest
+
+generic: setup
+	$(BIN)/python -m pytest tests/generic
 
 bench: setup
 	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done
