@@ -3,6 +3,7 @@
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
+# make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
 # make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=, JOBS=); failures land in build/fuzz
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
@@ -17,7 +18,7 @@ BUILD := build/dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage fuzz bench lint format clean
+.PHONY: setup demo test test-all coverage generic fuzz bench lint format clean
 MAKEFLAGS += --no-builtin-rules
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
@@ -38,6 +39,9 @@ test-all: setup
 
 coverage: setup
 	$(BIN)/python -m tests.coverage
+
+generic: setup
+	$(BIN)/python -m pytest tests/generic
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2)

@@ -35,11 +35,11 @@ class Rule:
     tests: tuple[str, ...] = ("*",)
     dtypes: tuple[str, ...] = ("*",)
 
-    def covers(self, test: Case) -> bool:
+    def covers(self, case: Case) -> bool:
         return (
-            any(fnmatchcase(test.name, name) for name in self.names)
-            and any(fnmatchcase(test.template, name) for name in self.tests)
-            and any(fnmatchcase(test.dtype or "", name) for name in self.dtypes)
+            any(fnmatchcase(case.name, name) for name in self.names)
+            and any(fnmatchcase(case.template, name) for name in self.tests)
+            and any(fnmatchcase(case.dtype or "", name) for name in self.dtypes)
         )
 
 
@@ -71,6 +71,7 @@ class Suites:
     xfail: tuple[Rule, ...]
     roundings: dict[str, int]
     narrow: tuple[Rule, ...]
+    on_host: tuple[Rule, ...]
 
     def select(self, template: str, infos: Iterable[Any]) -> list[Any]:
         """The infos that a template runs over."""
@@ -87,12 +88,16 @@ class Suites:
     def roundings_of(self, case: Case) -> int:
         return self.templates[case.template].roundings * self.roundings.get(case.name, 1)
 
-    def is_narrow(self, test: Case) -> bool:
-        return any(rule.covers(test) for rule in self.narrow)
+    def is_narrow(self, case: Case) -> bool:
+        return any(rule.covers(case) for rule in self.narrow)
 
-    def is_quick(self, test: Case) -> bool:
+    def stays_on_host(self, case: Case) -> bool:
+        """Whether tensors other than the op's first argument are not moved to the card."""
+        return any(rule.covers(case) for rule in self.on_host)
+
+    def is_quick(self, case: Case) -> bool:
         """Whether `make test` runs it: one of so many, always the same ones."""
-        return zlib.crc32(str(test).encode()) % self.quick_one_of == 0
+        return zlib.crc32(str(case).encode()) % self.quick_one_of == 0
 
 
 def name_of(info: Any) -> str:
@@ -128,4 +133,5 @@ def suites() -> Suites:
         xfail=_rules(data.get("xfail", [])),
         roundings=data.get("roundings", {}),
         narrow=_rules(data.get("narrow", [])),
+        on_host=_rules(data.get("on_host", [])),
     )
