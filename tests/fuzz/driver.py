@@ -34,6 +34,7 @@ class Summary:
     count: int = 0
     steps: int = 0
     compiled: int = 0
+    refused: int = 0  # that PyTorch cannot compile for the CPU either
     seconds: float = 0.0
     fallbacks: Counter[str] = field(default_factory=Counter)
     settings: Counter[str] = field(default_factory=Counter)
@@ -45,6 +46,8 @@ class Summary:
             f"{len(self.found)} failures",
             "settings: " + ", ".join(f"{name} {n}" for name, n in sorted(self.settings.items())),
         ]
+        if self.refused:
+            lines.append(f"PyTorch itself refuses to compile {self.refused}, or gets them wrong")
         if self.fallbacks:
             lines.append("on the CPU: " + ", ".join(f"{op} {n}" for op, n in self.fallbacks.most_common()))
         return "\n".join(lines)
@@ -66,10 +69,11 @@ def fuzz(seeds: Iterable[int], jobs: int, progress: Callable[[Summary, bool], No
                 for seed in chunk:
                     answer = worker.run_seed(seed)
                     with lock:
+                        before = len(summary.found)
                         _count(summary, seed, answer)
                         summary.seconds = time.monotonic() - start
                         if progress is not None:
-                            progress(summary, "failure" in answer)
+                            progress(summary, len(summary.found) > before)
         finally:
             worker.close()
 
@@ -110,7 +114,9 @@ def _count(summary: Summary, seed: int, answer: dict) -> None:
     for name in (settings.mode, f"{settings.cores} cores", f"LX {settings.lx}"):
         summary.settings[name] += 1
     failure = failure_of(answer)
-    if failure is not None:
+    if failure is not None and failure.kind == "pytorch":
+        summary.refused += 1
+    elif failure is not None:
         program = from_json(json.dumps(answer["program"])) if "program" in answer else generate(seed)
         summary.found.append(Found(seed, program, failure))
 

@@ -75,7 +75,8 @@ class Reference:
         others = [self.native[each] for i, each in enumerate(step.operands) if i != op.target]
         if _overlaps_itself(native) or any(_conflict(native, each, op.pointwise) for each in others):
             raise Invalid("written and read at once")
-        refs = tuple(self.refs[each] for each in step.operands)
+        # Of in-place ops the target is an operand as well, of out= it is not.
+        refs = tuple(self.refs[each] for each in (step.operands[: op.target] if op.target else step.operands))
         # Computed in the dtype that the operands give, then converted to the target's.
         dtype = self._result_dtype(op, step)
         value, error = _follow(op, Call(op.pure, refs, step.parameters, dtype))

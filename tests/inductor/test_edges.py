@@ -36,6 +36,35 @@ def test_exact_values(function, x, compiled):
     assert result.dtype == want.dtype and torch.equal(result.cpu(), want)
 
 
+def _put(x, at, values):
+    x = x.clone()
+    x.view(10, 42)[at] = values
+    return x
+
+
+@ways
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, at: F.embedding(at, x.view(6, 70)),  # rows of 70 in sticks of 32 or 64
+        lambda x, at: x.view(10, 42).index_select(0, at),
+        lambda x, at: x.view(14, 30).gather(0, at.view(-1, 1).expand(-1, 3)),
+        lambda x, at: x.view(6, 70).scatter(0, at.view(-1, 1), x[7:8].view(1, 1).expand(3, 1)),
+        lambda x, at: x.view(3, 20, 7).diagonal(0, 0, 1).index_select(1, at[:2] - 1),  # an index along two dimensions
+        lambda x, at: x.view(3, 20, 7).diagonal(0, 0, 1).index_copy(1, at[:2] - 1, x.view(210, 2)[:7]),
+        lambda x, at: _put(x, at, x[:42]),
+        lambda x, at: _put(x, at, x[:3].view(3, 1)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_indices_into_views(function, dtype, compiled):
+    """What an index moves along is no dimension of how the tensor lies."""
+    x, at = torch.arange(420).remainder(113).to(dtype), torch.tensor([1, 3, 2])
+    with torch.spyre.fallback("error"):
+        result = (torch.compile(function) if compiled else function)(x.to("spyre"), at.to("spyre"))
+    assert torch.equal(result.cpu(), function(x, at))
+
+
 @ways
 def test_copies_of_a_part_begin_at_zero(compiled):
     def corner(x):

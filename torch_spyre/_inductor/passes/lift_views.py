@@ -79,8 +79,8 @@ class Coordinates:
     """Device coordinates of one operand: ``constant[dim] + dot(point, steps[loop][dim])``.
 
     ``stick`` is the loop that runs along the operand's sticks, -1 if none does: its step stands on the lane dimension
-    and counts elements. ``jumps[j]`` is (dim, step) of index j; on the lane dimension of a stick level it, too, counts
-    elements along the sticks.
+    and counts elements. ``jumps[j]`` is (dim, step, whether dim is a stick level) of index j; on a stick level it, too,
+    counts elements along the sticks: one, where no loop does, or whole sticks.
     """
 
     constant: list[int]
@@ -281,6 +281,7 @@ class _Lifter:
         constant = [state.constants[i].get(d, 0) for d in range(rank)]
         steps = [[loop.steps[i].get(d, 0) for d in range(rank)] for loop in loops]
         found = Coordinates(constant, steps)
+        along = [n for n, loop in enumerate(loops) if pair and steps[n][pair.dim] and self._runs_along(i, loop)]
         for stride, extent in side.jumps:
             if extent == 1:  # only checked
                 if side.still < 0:
@@ -291,6 +292,10 @@ class _Lifter:
             for level in side.levels:
                 step, rest = divmod(rest, level.unit)
                 if step:
+                    if rest:
+                        raise Unsupported("an index that moves along several device dimensions at once")
+                    if level.stick and step % level.stick and (step != 1 or along):
+                        raise NotAligned
                     found.jumps.append((level.dim, step, bool(level.stick)))
                     break
             else:
@@ -299,7 +304,6 @@ class _Lifter:
             return found
         # Everything but the stick loop moves whole sticks: that belongs to the tile dimension.
         found.elements, found.tile_dim, lane = pair.stick, pair.tile_dim, pair.dim
-        along = [n for n, loop in enumerate(loops) if steps[n][lane] and self._runs_along(i, loop)]
         found.stick = along[0] if along else -1
         for row in [constant, *(row for n, row in enumerate(steps) if n != found.stick)]:
             if row[lane] % pair.stick:
