@@ -65,6 +65,16 @@ def test_refused_where_asked():
         torch.compile(lambda x: torch.sort(x + 1)[0])(torch.randn(4).to("spyre"))
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_refusal_names_the_line(dynamic):
+    def function(x):
+        y = x + 1
+        return torch.sort(y)[0]
+
+    with torch.spyre.fallback("error"), pytest.raises(NotImplementedError, match="test_fallbacks.py.*in function"):
+        torch.compile(function, dynamic=dynamic)(torch.randn(4).to("spyre"))
+
+
 def test_a_size_that_depends_on_values():
     check(lambda x: (x > 0).nonzero() * 2, torch.randn(4, 5))
     check(lambda x: x[x > 0] * 2, torch.randn(4, 5))

@@ -24,6 +24,7 @@ from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
 from .hints import gather_hints
 from .keep_storages import KeepStorages
+from .name_lines import lines_of, name_lines
 from .specialize import DynamicCode, is_symbolic
 from .views_of_inputs import note_aliased, views_of_inputs
 
@@ -88,7 +89,10 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
 
             def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
                 with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):
-                    return inner_compile(graph, inputs, **kwargs)
+                    lines = lines_of(graph.graph)
+                    code = inner_compile(graph, inputs, **kwargs)
+                    name_lines(code, lines)
+                    return code
 
             if any(map(is_symbolic, inputs)):
                 return DynamicCode(graph, inputs, is_backward, compile_static)

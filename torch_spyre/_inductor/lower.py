@@ -117,7 +117,7 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
     builder.root = _root(builder, node, values)
-    builder.source, builder.hints = _source(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
+    builder.source, builder.hints = source_of(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: values[n])
     for fake in tensors_of(node.meta.get("val")):
         _check_dtype(fake)
@@ -197,7 +197,7 @@ def tensors_of(meta: Any) -> list[torch.Tensor]:
     return [t for m in meta for t in tensors_of(m)] if isinstance(meta, list | tuple) else []
 
 
-def _source(node: fx.Node) -> str:
+def source_of(node: fx.Node) -> str:
     """The user's line that a node comes from: the last frame of its stack trace."""
     trace = node.meta.get("stack_trace") or ""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
