@@ -42,6 +42,50 @@ def test_fill_writes_the_encoded_constant():
     assert (target.cpu() == 1.5).all()
 
 
+def scaled(number="%0", **more):
+    operands = [{"argument": i, "strides": [STICK, 2]} for i in (0, 1)]
+    return program("elementwise", function="mul", operands=[*operands, {"value": number, **more}])
+
+
+def test_numbers_are_given_by_the_launch():
+    source = sticks()
+    targets = [torch.zeros(4, 64, dtype=torch.float16, device="spyre") for _ in range(3)]
+    plan = _C.prepare_kernel(
+        kernel(
+            scaled("%1"),
+            program(
+                "elementwise",
+                function="clamp",
+                constants=["%0", "inf"],
+                operands=[{"argument": 0, "strides": [STICK, 2]}] * 2,
+            ),
+        )
+    )
+    for number, target in zip((0.5, -2.0, 4.0), targets, strict=True):
+        _C.launch_jobplan(plan, [target, source], [-1.0, number])
+    for number, target in zip((0.5, -2.0, 4.0), targets, strict=True):
+        assert torch.equal(target.cpu(), (source.cpu() * number).clamp(min=-1))
+
+
+def test_numbers_that_do_not_fit_the_plan():
+    plan = _C.prepare_kernel(kernel(scaled()))
+    tensors = [sticks(), sticks()]
+    with pytest.raises(ValueError, match="'k' takes 1 numbers, 0 were given"):
+        _C.launch_jobplan(plan, tensors)
+    with pytest.raises(ValueError, match="'k' takes 1 numbers, 2 were given"):
+        _C.launch_jobplan(plan, tensors, [1.0, 2.0])
+    for wrong in ("%", "%-1", "%x", "%70000"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is no number of a launch"):
+            _C.prepare_kernel(kernel(scaled(wrong)))
+    words = [{"argument": i, "strides": [STICK, 4], "format": "IEEE_INT32"} for i in (0, 1)]
+    step = program("elementwise", (4, 32), function="mul", operands=[*words, {"value": "%0", "format": "IEEE_INT32"}])
+    whole = [torch.ones(4, 32, dtype=torch.int32, device="spyre") for _ in range(2)]
+    _C.launch_jobplan(_C.prepare_kernel(kernel(step)), whole, [3])
+    assert (whole[0].cpu() == 3).all()
+    with pytest.raises(ValueError, match="'k' takes an integer, not 2.5"):
+        _C.launch_jobplan(_C.prepare_kernel(kernel(step)), whole, [2.5])
+
+
 def test_restickify_changes_the_stick_dimension():
     """[64, 64] sticked on columns becomes [64, 64] sticked on rows: the bytes are transposed."""
     source = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)).to(torch.float16).to("spyre")

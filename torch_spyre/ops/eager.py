@@ -158,7 +158,7 @@ class _ResultsOnly(TorchDispatchMode):
         kwargs = kwargs or {}
         if not func._schema.is_mutable:
             return func(*args, **kwargs)
-        made = tuple(kwargs[each.name] for each in func._schema.arguments if each.is_out)
+        made = tuple(kwargs[each.name] for each in func._schema.arguments if each.is_out) or args[:1]
         return made if len(made) > 1 else made[0]
 
 
