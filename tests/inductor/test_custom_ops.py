@@ -57,3 +57,38 @@ def test_overwrite_changes_a_part(compiled):
     result = (torch.compile(put, fullgraph=True) if compiled else put)(x.to("spyre"), on)
     out[:, 30:160] = x
     assert torch.equal(on.cpu(), out) and torch.equal(result.cpu(), out)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_constants(compiled):
+    def constants(x):
+        full = spyre.full([3, 65], 1.5, dtype=torch.float16, device=x.device)
+        return full, full + spyre.constant(2, dtype=torch.float16, device=x.device) + x
+
+    full, moved = on_card(constants, rounded(65), compiled=compiled)
+    assert torch.equal(full.cpu(), torch.full((3, 65), 1.5, dtype=torch.float16))
+    torch.testing.assert_close(moved.cpu().float(), 3.5 + rounded(65).float().expand(3, 65), rtol=2**-9, atol=0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_float8_by_channels(dim, compiled):
+    x = rounded(5, 130)
+    x[:, 7] = 0
+
+    def there_and_back(x):
+        quantized, scale = spyre.qfp8ch(x, dim)
+        return quantized, scale, spyre.dequantize_fp8_with_scale(quantized, scale)
+
+    quantized, scale, back = on_card(there_and_back, x, compiled=compiled)
+    wanted = there_and_back(x)
+    assert quantized.dtype == torch.float8_e4m3fn and quantized.device.type == "spyre"
+    assert torch.equal(quantized.cpu().float(), wanted[0].float()) and torch.equal(scale.cpu(), wanted[1])
+    torch.testing.assert_close(back.cpu(), wanted[2], rtol=2**-9, atol=0)
+    torch.testing.assert_close(back.cpu(), x, rtol=2**-4, atol=2**-8)
+
+
+def test_float8_saturates():
+    x = torch.tensor([1000.0, -1000.0, 3.0])
+    quantized = on_card(spyre.quantize_fp8_with_scale, x, torch.tensor(2.0), compiled=False)
+    assert quantized.cpu().float().tolist() == [448.0, -448.0, 1.5]

@@ -141,3 +141,50 @@ def test_integers_divided_by_zero(division, compiled):
         DIVISIONS[division](x, y)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         run(DIVISIONS[division], [x.to("spyre"), y.to("spyre")], 32, compiled)[0].cpu()
+
+
+NUMBERS = {
+    "lt": lambda x: x < 300,
+    "eq": lambda x: x == 300,
+    "add": lambda x: x + 300,
+    "rsub": lambda x: 300 - x,
+    "floor_divide": lambda x: x // 300,
+    "unsigned": lambda x: x.to(torch.uint8) // -1,
+    "unsigned lt": lambda x: x.to(torch.uint8) < -1,
+    "unsigned clamp": lambda x: x.to(torch.uint8).clamp(min=-1),
+    "no dimensions": lambda x: torch.maximum(x, torch.tensor(300, device=x.device)),
+    "wide": lambda x: x.int() < 2**40,
+    "power": lambda x: 2 ** x.clamp(0, 5),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_numbers_wrap_like_elements(compiled):
+    x = torch.tensor([1, 100, -5, 44, 127, -128], dtype=torch.int8)
+
+    def all_of_them(x):
+        return [function(x) for function in NUMBERS.values()]
+
+    wanted = all_of_them(x)
+    for name, got, want in zip(NUMBERS, run(all_of_them, [x.to("spyre")], 32, compiled), wanted, strict=True):
+        assert got.dtype == want.dtype and torch.equal(got.cpu(), want), name
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.clamp(-300, 300),
+        lambda x: torch.where(x > 0, x, 300),
+        lambda x: x.masked_fill(x > 0, 300),
+        lambda x: torch.add(x, x, alpha=300),
+        lambda x: x**300,
+        lambda x: x.fill_(300),
+    ],
+    ids=["clamp", "where", "masked_fill", "alpha", "pow", "fill"],
+)
+def test_numbers_that_do_not_fit_are_errors(function):
+    x = torch.tensor([1, 100, -5], dtype=torch.int8)
+    for given in (x, x.to("spyre")):
+        with torch.spyre.fallback("count"), pytest.raises(RuntimeError, match="without overflow"):
+            function(given)
+    torch.spyre.reset_fallback_counts()  # the error is the host's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import frexp, isfinite, prod
 from typing import Any
 
@@ -167,6 +168,8 @@ class Builder:
         if not bools and not any(_floating(v) for v in chosen) and (name, "integer") in _TILE_OPS:
             real = False  # integers and bools: integers
         real = real or (name, "integer") not in _TILE_OPS
+        if not real:
+            inputs = [*inputs[:first], *self._as_common_integers(chosen)]
         if any(isinstance(v, Value) and v.buffer not in self.filled for v in inputs):
             inputs = [self.filled.get(v.buffer, v) if isinstance(v, Value) else v for v in inputs]
         wanted = torch.float32 if real else torch.int64
@@ -179,6 +182,22 @@ class Builder:
             else:
                 found.append(self.cast(v, wanted))
         return found
+
+    def _as_common_integers(self, inputs: Sequence[Value | Number]) -> list[Value | Number]:
+        """Numbers and tensors without dimensions as elements of the others' dtype, in which they may wrap."""
+        integers = [v for v in inputs if isinstance(v, Value) and is_integer(v.dtype)]
+        common = [v.dtype for v in integers if v.size] or [v.dtype for v in integers] or [torch.int64]
+        dtype = reduce(torch.promote_types, common)
+
+        def kept(v: Value | Number) -> Value | Number:
+            if is_open(v) and dtype == torch.int64:
+                return v
+            if not isinstance(v, Value):
+                return wrapped(int(v), dtype)
+            narrow = not v.size and is_integer(v.dtype) and torch.promote_types(v.dtype, dtype) != dtype
+            return self.cast(v, dtype) if narrow else v
+
+        return [kept(v) for v in inputs]
 
     def cast(
         self, x: Value, dtype: torch.dtype, out: Value | None = None, stride: Sequence[int] | None = None
@@ -378,6 +397,12 @@ def _holds(kept: torch.dtype, dtype: torch.dtype) -> bool:
     return _C.get_device_dtype(kept) == _C.get_device_dtype(dtype) or (
         dtype == torch.float32 and kept in (torch.float16, torch.bfloat16, torch.bool)
     )
+
+
+def wrapped(value: int, dtype: torch.dtype) -> int:
+    """A number modulo what an integer dtype can tell apart."""
+    limits = torch.iinfo(dtype)
+    return (value - limits.min) % 2**limits.bits + limits.min
 
 
 def as_kept(value: Any, dtype: torch.dtype) -> Any:

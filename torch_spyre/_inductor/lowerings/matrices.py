@@ -64,9 +64,10 @@ def _added_integers(b: Builder, bias: Value, product: Value, beta: int, alpha: i
 def addr(b: Builder, bias: Value, x: Value, y: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
     dtype = b.meta.dtype
     if not dtype.is_floating_point:
+        outer = b.pointwise("logical_and" if dtype == torch.bool else "mul", x.unsqueeze(1), y, dtype=dtype)
         if dtype == torch.bool:
-            raise Unsupported("an outer product of bools")
-        outer = b.pointwise("mul", x.unsqueeze(1), y, dtype=dtype)
+            outer = b.pointwise("logical_and", outer, bool(alpha), dtype=dtype)
+            return b.pointwise("logical_or", outer, bias, dtype=dtype) if beta else outer
         return _added_integers(b, bias, outer, int(beta), int(alpha))
     if alpha != 1:
         y = b.pointwise("mul", y, float(alpha), dtype=torch.float32)

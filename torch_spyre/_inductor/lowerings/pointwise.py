@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, as_kept, is_integer
-from ..launch_numbers import real, whole
+from ..builder import Builder, Number, Unsupported, Value, as_kept, is_integer, wrapped
+from ..launch_numbers import is_open, real, whole
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -120,12 +120,26 @@ def compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, Value) else as_kept(v, halves[0]) for v in inputs)
 
 
+def _fitting(value: Any, dtype: torch.dtype) -> Any:
+    """A number that becomes an element of an integer dtype; PyTorch has an error for those that do not fit."""
+    if not is_integer(dtype) or isinstance(value, Value | float) or value is None:
+        return value
+    if is_open(value) and dtype == torch.int64:  # any fits
+        return value
+    limits = torch.iinfo(dtype)
+    if not (limits.min or -limits.max) <= value <= limits.max:
+        raise Unsupported(f"{value} does not fit {dtype}")
+    return wrapped(int(value), dtype)
+
+
 def _row(name: str) -> Callable[..., Value]:
     def lowering(b: Builder, *inputs: Any, **kwargs: Any) -> Value:
         if any(value is not None for value in kwargs.values()):
             raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "mul" and b.meta.dtype == torch.bool:
             return result(b, "logical_and", *inputs)
+        if name in ("remainder", "fmod") and b.meta.dtype == torch.bool:
+            raise Unsupported(f"{name} of bools")  # PyTorch has an error for it
         if name in _COMPARISONS:
             inputs = compared(inputs)
         if name in ("maximum", "minimum") and b.meta.dtype == torch.bool:
@@ -157,7 +171,8 @@ def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: 
     alpha = alpha if name == "add" else -alpha
     if b.meta.dtype.is_floating_point:
         return result(b, "fma", y, real(alpha), x)
-    return result(b, "add", x, b.pointwise("mul", y, whole(alpha), dtype=b.meta.dtype))  # both wrap alike
+    alpha = _fitting(whole(alpha), b.meta.dtype)
+    return result(b, "add", x, b.pointwise("mul", y, alpha, dtype=b.meta.dtype))  # both wrap alike
 
 
 @lowers(aten.add)
@@ -217,7 +232,7 @@ def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         if any(isinstance(v, Value) and v.dtype == torch.bool for v in (x, y)):
             x, y = (b.cast(v, b.meta.dtype) if isinstance(v, Value) else v for v in (x, y))
-        return result(b, "pow", x, y)
+        return result(b, "pow", _fitting(x, b.meta.dtype), _fitting(y, b.meta.dtype))
     if isinstance(y, Value) or not isinstance(x, Value):
         return result(b, "pow", x, y)
     if y == 2:
@@ -262,6 +277,7 @@ def polygamma(b: Builder, order: int, x: Value) -> Value:
 @lowers(aten.logit.default)
 def logit(b: Builder, x: Value, eps: float | None = None) -> Value:
     if eps is not None:
+        x = b.cast(x, torch.float32)
         x = b.pointwise("clamp", x, dtype=torch.float32, parameters=(eps, 1 - eps))
     return result(b, "logit", x)
 
@@ -279,6 +295,7 @@ def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) 
             x = b.pointwise("maximum", x, low, dtype=b.meta.dtype)
         return x if high is None else b.pointwise("minimum", x, high, dtype=b.meta.dtype)
     if is_integer(b.meta.dtype) and not isinstance(low, float) and not isinstance(high, float):
+        low, high = _fitting(low, b.meta.dtype), _fitting(high, b.meta.dtype)
         return result(
             b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high)
         )
@@ -293,6 +310,7 @@ def where(b: Builder, condition: Value, x: Value | Number, y: Value | Number) ->
         condition = b.cast(condition, torch.bool)
     if b.meta.dtype.is_floating_point:
         x, y = (as_kept(v, b.meta.dtype) if not isinstance(v, Value) else v for v in (x, y))
+    x, y = _fitting(x, b.meta.dtype), _fitting(y, b.meta.dtype)
     return result(b, "where", condition, x, y)
 
 
