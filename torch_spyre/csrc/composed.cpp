@@ -2,15 +2,22 @@
 // parts are not the compiler's, or PyTorch's schema says of them what eager kernels do not know (running statistics
 // that change).
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/nll_loss_nd.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <tuple>
+#include <vector>
 
 #include "fallback.h"
 
@@ -79,10 +86,32 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_with_updat
   return {out, save_mean, save_scale, at::empty({0}, input.options().dtype(at::kByte))};
 }
 
+// PyTorch's own, but for the mean of smoothed and weighted labels: its divisor is a sum over the labels that count,
+// which PyTorch selects, so that the host has to know how many there are.
+at::Tensor cross_entropy_loss(const at::Tensor& input, const at::Tensor& target, const Optional& weight,
+                              int64_t reduction, c10::SymInt ignored, double smoothing) {
+  const bool selects = smoothing > 0 && weight && weight->defined() && reduction == at::Reduction::Mean &&
+                       input.sizes() != target.sizes();
+  if (!selects) return at::native::cross_entropy_loss_symint(input, target, weight, reduction, ignored, smoothing);
+  const int64_t classes = input.dim() == 1 ? 0 : 1;
+  std::vector<int64_t> along(input.dim(), 1);
+  along[classes] = -1;
+  const at::Tensor likelihood = at::log_softmax(input, classes);
+  const at::Tensor counts = target != ignored;
+  const at::Tensor everywhere = -(likelihood * weight->view(along)).sum(classes) * counts;
+  const at::Tensor labels = target.where(counts, at::zeros_like(target));
+  const at::Tensor divisor = (weight->index_select(0, labels.flatten()).view(labels.sizes()) * counts).sum();
+  const at::Tensor exact = at::nll_loss_nd_symint(likelihood, target, weight, reduction, ignored);
+  return (1 - smoothing) * exact + everywhere.sum() / divisor * (smoothing / static_cast<double>(input.size(classes)));
+}
+
 }  // namespace
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", cross_entropy_loss); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", equal);
+  m.impl("cross_entropy_loss", cross_entropy_loss);
   m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ..builder import Builder, Number, Value
-from ..errors import Unsupported
 from .registry import lowers
 from .views import view
 
