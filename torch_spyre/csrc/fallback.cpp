@@ -7,8 +7,15 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_eigvalsh.h>
 #include <ATen/ops/linalg_pinv.h>
+#include <ATen/ops/linalg_svdvals.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -16,6 +23,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <set>
 
@@ -388,6 +396,48 @@ at::Tensor& pinv_out(const at::Tensor& self, std::optional<double> atol, std::op
   return at::linalg_pinv_out(out, self, on_host(atol), on_host(rtol), hermitian);
 }
 
+// How many singular values are above a tolerance.
+at::Tensor matrix_rank(const at::Tensor& self, const std::optional<at::Tensor>& atol,
+                       const std::optional<at::Tensor>& rtol, bool hermitian) {
+  const at::Tensor values = hermitian ? at::linalg_eigvalsh(self).abs() : at::linalg_svdvals(self);
+  if (values.size(-1) == 0)
+    return at::zeros(values.sizes().slice(0, values.dim() - 1), values.options().dtype(at::kLong));
+  const double epsilon = std::numeric_limits<float>::epsilon() * std::max(self.size(-1), self.size(-2));
+  at::Tensor tolerance = values.amax(-1, /*keepdim=*/true);
+  if (rtol) {
+    tolerance = tolerance * rtol->unsqueeze(-1);
+  } else {
+    tolerance =
+        atol ? at::where(atol->unsqueeze(-1) > 0, at::zeros_like(tolerance), tolerance * epsilon) : tolerance * epsilon;
+  }
+  if (atol) tolerance = at::maximum(tolerance, atol->unsqueeze(-1).to(tolerance.scalar_type()));
+  return values.gt(tolerance).sum(-1);
+}
+
+at::Tensor matrix_rank_numbers(const at::Tensor& self, std::optional<double> atol, std::optional<double> rtol,
+                               bool hermitian) {
+  const auto number = [&](std::optional<double> value) -> std::optional<at::Tensor> {
+    if (!value) return std::nullopt;
+    return at::full({}, *value, self.options().dtype(at::kFloat));
+  };
+  return matrix_rank(self, number(atol), number(rtol), hermitian);
+}
+
+at::Tensor matrix_rank_tolerance(const at::Tensor& self, double tolerance, bool hermitian) {
+  return matrix_rank_numbers(self, tolerance, 0.0, hermitian);
+}
+
+template <typename Library>
+void register_composed(Library& m) {
+  m.impl("linalg_pinv.atol_rtol_float", pinv);
+  m.impl("linalg_pinv.atol_rtol_float_out", pinv_out);
+  m.impl("linalg_matrix_rank", matrix_rank_tolerance);
+  m.impl("linalg_matrix_rank.atol_rtol_float", matrix_rank_numbers);
+  m.impl("linalg_matrix_rank.atol_rtol_tensor", matrix_rank);
+  m.impl("_thnn_fused_lstm_cell", lstm_cell);
+  m.impl("_thnn_fused_gru_cell", gru_cell);
+}
+
 }  // namespace
 
 void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run(op, stack); }
@@ -419,18 +469,10 @@ void reset_fallback_counts() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
-  m.impl("linalg_pinv.atol_rtol_float", pinv);
-  m.impl("linalg_pinv.atol_rtol_float_out", pinv_out);
-  m.impl("_thnn_fused_lstm_cell", lstm_cell);
-  m.impl("_thnn_fused_gru_cell", gru_cell);
-}
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { register_composed(m); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_thnn_fused_lstm_cell", lstm_cell);
-  m.impl("_thnn_fused_gru_cell", gru_cell);
-  m.impl("linalg_pinv.atol_rtol_float", pinv);
-  m.impl("linalg_pinv.atol_rtol_float_out", pinv_out);
+  register_composed(m);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   // Composed of parts that are no ops of the card by themselves.
@@ -456,11 +498,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                            "eye.m_out"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   // Composed of parts in float64.
-  for (const char* name :
-       {"linalg_pinv.atol_rtol_tensor", "linalg_pinv.atol_rtol_tensor_out", "linalg_matrix_rank",
-        "linalg_matrix_rank.out", "linalg_matrix_rank.tol_tensor", "linalg_matrix_rank.out_tol_tensor",
-        "linalg_matrix_rank.atol_rtol_float", "linalg_matrix_rank.atol_rtol_float_out",
-        "linalg_matrix_rank.atol_rtol_tensor", "linalg_matrix_rank.atol_rtol_tensor_out"})
+  for (const char* name : {"linalg_pinv.atol_rtol_tensor", "linalg_pinv.atol_rtol_tensor_out", "linalg_matrix_rank.out",
+                           "linalg_matrix_rank.tol_tensor", "linalg_matrix_rank.out_tol_tensor",
+                           "linalg_matrix_rank.atol_rtol_float_out", "linalg_matrix_rank.atol_rtol_tensor_out"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
                            "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",
