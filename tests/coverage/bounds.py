@@ -60,7 +60,7 @@ _COMPOSED = """
     native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update renorm mm
     bmm addmm addmm.decomposed addmv addbmm addr baddbmm matmul __rmatmul__ mv dot vdot inner einsum tensordot
     nn.functional.linear nn.functional.bilinear linalg.multi_dot linalg.vecdot linalg.matrix_power linalg.cross
-    cross addcmul addcdiv lerp logit sinc gradient dist nn.functional.tanhshrink cdist nn.functional.conv1d
+    cross addcmul addcdiv lerp logit sinc gradient diff dist nn.functional.tanhshrink cdist nn.functional.conv1d
     nn.functional.conv2d nn.functional.conv2d.forms nn.functional.conv3d nn.functional.conv_transpose1d
     nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.avg_pool1d nn.functional.avg_pool2d
     nn.functional.avg_pool3d nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d

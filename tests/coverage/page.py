@@ -153,7 +153,7 @@ def _notes(name: str, results: Sequence[Result]) -> list[str]:
             notes.append(f"{mode}: {kind} ({dtypes})")
     refused = {result.dtype for result in results if result.outcome == "refused"}
     if refused:
-        notes.append(f"refused where the result's dtype is not the card's ({_short(refused)})")
+        notes.append(f"refused where the card has no such numbers ({_short(refused)})")
     where = sorted({where for result in results if result.outcome not in BAD for where in result.elsewhere()})
     if where:
         notes.append("on the CPU: " + ", ".join(f"`{op}`" for op in where))
