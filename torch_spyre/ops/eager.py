@@ -311,6 +311,15 @@ class _Call:
             raise Unsupported("Elements of the written tensor share memory.")
         if targets and _dtypes(targets) != _dtypes(results):
             self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
+            if self.op._schema.arguments[_written(self.op)[0]].kwarg_only:
+                self._apply_to_zeros(self.op)
+
+    def _apply_to_zeros(self, op: OpOverload) -> None:
+        """Whether ``out=`` may be of another dtype is known to the host's kernels alone."""
+        try:
+            self._apply(op, [torch.zeros(self.tensors[i].size(), dtype=self.tensors[i].dtype) for i in self.inputs])
+        except Exception as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
 
     def _is_shared(self, written: int) -> bool:
         """Whether the call has another view of the memory that is written: a result then waits in its own tensor."""
