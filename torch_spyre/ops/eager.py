@@ -130,8 +130,9 @@ _STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 @cache
 def _is_structured(op: OpOverload) -> bool:
-    """Whether PyTorch has one definition of the op's results for all devices, written in C++."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
+    """Whether PyTorch has one definition of the op's results for all devices, written in C++. (Losses have one as well,
+    and make something smaller of it later.)"""
+    return torch.Tag.pointwise in op.tags and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
 
 
 # Ops over PyTorch's iterator that are not structured, or not on every device; and structured ones of one, two and three
@@ -158,8 +159,7 @@ class _ResultsOnly(TorchDispatchMode):
         kwargs = kwargs or {}
         if not func._schema.is_mutable:
             return func(*args, **kwargs)
-        made = tuple(kwargs[each.name] for each in func._schema.arguments if each.is_out) or args[:1]
-        return made if len(made) > 1 else made[0]
+        return next(kwargs[each.name] for each in func._schema.arguments if each.is_out)
 
 
 class _Call:
@@ -281,10 +281,9 @@ class _Call:
         args, kwargs = self._arguments(self.functional, self._shapes(), as_numbers=False)
         try:
             with _ResultsOnly():
-                results = self.functional._op_dk(_STRUCTURED, *args, **kwargs)
+                return [self.functional._op_dk(_STRUCTURED, *args, **kwargs)]
         except Exception as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
-        return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def _shapes(self) -> list[torch.Tensor]:
         return [_empty_like(self.tensors[i], "meta") for i in self.inputs]
