@@ -40,6 +40,7 @@ def install() -> None:
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
     _after_import("torch._dynamo.device_interface", _register_interface)
+    _after_import("torch._dynamo.trace_rules", _run_generators)
     _after_import("torch._dynamo.backends.registry", _register_backend)
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
@@ -58,6 +59,11 @@ def device_tensor_layout(tensor: torch.Tensor) -> _C.SpyreTensorLayout | None:
 def _register_interface(_: ModuleType) -> None:
     """Dynamo learns of the device when it is imported, not before: that takes seconds."""
     from . import interface  # noqa: F401 - registers itself
+
+
+def _run_generators(rules: ModuleType) -> None:
+    """Seeds and states of generators are not traced, as those of other devices."""
+    rules.add(random.__name__)
 
 
 def _register_backend(registry: ModuleType) -> None:
