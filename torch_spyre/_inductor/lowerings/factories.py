@@ -61,3 +61,16 @@ def arange(b: Builder, *args: Number, **kwargs: Any) -> Value:
         return b.iota(b.meta.shape, int(start), [int(step)], b.meta.dtype)
     whole = b.iota(b.meta.shape, 0, [1], torch.float32)
     return b.pointwise("fma", whole, float(step), float(start), dtype=b.meta.dtype)
+
+
+@lowers(aten.logspace.default)
+def logspace(b: Builder, start: Number, end: Number, steps: int, base: Number = 10.0, **kwargs: Any) -> Value:
+    """Exponents are counted from both ends, so that both are exact."""
+    if steps < 2:
+        return b.fill(float(base) ** start, b.like_meta())
+    step, fp32 = (end - start) / (steps - 1), torch.float32
+    place = b.iota([steps], 0, [1], fp32)
+    left = b.pointwise("fma", place, step, float(start), dtype=fp32)
+    right = b.pointwise("fma", b.pointwise("sub", place, float(steps - 1), dtype=fp32), step, float(end), dtype=fp32)
+    first = b.pointwise("lt", place, float(steps // 2), dtype=torch.bool)
+    return b.pointwise("pow", float(base), b.pointwise("where", first, left, right, dtype=fp32), dtype=b.meta.dtype)
