@@ -86,17 +86,28 @@ def test_binary_cross_entropy_is_refused():
 
 def test_gradient_scaler():
     """Scaled gradients are unscaled before the step; an overflow skips the step and lowers the scale."""
-    weight = torch.nn.Parameter(torch.ones(4, device="spyre"))
-    optimizer = torch.optim.SGD([weight], lr=0.5)
-    scaler = torch.amp.GradScaler("spyre", init_scale=8.0)
-    scaler.scale((weight * 2).sum()).backward()
-    assert weight.grad.cpu().tolist() == [16.0] * 4
-    scaler.step(optimizer)
-    scaler.update()
-    assert weight.detach().cpu().tolist() == [0.0] * 4
-    optimizer.zero_grad()
-    scaler.scale((weight * float("inf")).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert weight.detach().cpu().tolist() == [0.0] * 4
-    assert scaler.get_scale() == 4.0
+    with torch.spyre.fallback("error"):
+        weight = torch.nn.Parameter(torch.ones(4, device="spyre"))
+        optimizer = torch.optim.SGD([weight], lr=0.5)
+        scaler = torch.amp.GradScaler("spyre", init_scale=8.0)
+        scaler.scale((weight * 2).sum()).backward()
+        assert weight.grad.cpu().tolist() == [16.0] * 4
+        scaler.step(optimizer)
+        scaler.update()
+        assert weight.detach().cpu().tolist() == [0.0] * 4
+        optimizer.zero_grad()
+        scaler.scale((weight * float("inf")).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert weight.detach().cpu().tolist() == [0.0] * 4
+        assert scaler.get_scale() == 4.0
+
+
+def test_the_scale_grows_after_enough_steps():
+    scale, steps = (torch.full((), n, dtype=d, device="spyre") for n, d in ((4.0, torch.float32), (0, torch.int32)))
+    seen = []
+    with torch.spyre.fallback("error"):
+        for found in (0.0, 0.0, 1.0, 0.0, 0.0, 0.0):
+            torch._amp_update_scale_(scale, steps, torch.full((), found, device="spyre"), 2.0, 0.5, 2)
+            seen.append((scale.item(), steps.item()))
+    assert seen == [(4, 1), (8, 0), (4, 0), (4, 1), (8, 0), (8, 1)]

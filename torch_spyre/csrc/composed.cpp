@@ -8,7 +8,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/nll_loss_nd.h>
@@ -105,6 +107,24 @@ at::Tensor cross_entropy_loss(const at::Tensor& input, const at::Tensor& target,
   return (1 - smoothing) * exact + everywhere.sum() / divisor * (smoothing / static_cast<double>(input.size(classes)));
 }
 
+// Gradient scaling: what is found stays on the card, so that nothing waits for it here.
+void unscale_and_check(at::TensorList gradients, at::Tensor& found, const at::Tensor& inverse) {
+  for (at::Tensor gradient : gradients) {
+    found.copy_(at::maximum(found, at::isfinite(gradient).all().logical_not()));
+    gradient.mul_(inverse);
+  }
+}
+
+at::Tensor& update_scale(at::Tensor& scale, at::Tensor& successes, const at::Tensor& found, double growth,
+                         double backoff, int64_t interval) {
+  const at::Tensor failed = found != 0, next = successes + 1, due = next == interval;
+  const at::Tensor larger = scale * growth;
+  const at::Tensor grown = larger.where(due.logical_and(at::isfinite(larger)), scale);
+  scale.copy_((scale * backoff).where(failed, grown));
+  successes.copy_(next.masked_fill(failed.logical_or(due), 0));
+  return scale;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", cross_entropy_loss); }
@@ -119,6 +139,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("multinomial", torch::CppFunction::makeFromBoxedFunction<&multinomial>());
   m.impl("_native_batch_norm_legit", batch_norm);
   m.impl("_native_batch_norm_legit.no_stats", batch_norm_of_itself);
+  m.impl("_amp_foreach_non_finite_check_and_unscale_", unscale_and_check);
+  m.impl("_amp_update_scale_", update_scale);
   m.impl("_batch_norm_with_update", batch_norm_with_update);
 }
 
