@@ -74,7 +74,7 @@ ROWS = [
     two("add.alpha", lambda x, y: torch.add(x, y, alpha=0.5)),
     two("sub.alpha", lambda x, y: torch.sub(x, y, alpha=3)),
     one("rsub", lambda x: 1 - x),
-    one("add.scalar", lambda x: x + 0.1),
+    one("add.scalar", lambda x: x + 0.1, bound=lambda x: 2**-24 * 0.1),  # which fp32 has not exactly
     one("mul.scalar", lambda x: x * -3),
     one("div.scalar", lambda x: x / 3),
     one("scalar.div", lambda x: 2 / x, 0.5, 4),
