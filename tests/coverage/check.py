@@ -225,7 +225,7 @@ def _to_host(value: Any) -> Any:
 
 def _text(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"[:250]
 
 
 def describe(op: Op, sample: SampleInput) -> str:

@@ -53,6 +53,8 @@ TERMS: dict[Any, Callable[[Sequence[Any], Tensor], int]] = {
     aten.convolution: lambda args, y: args[1][0].numel(),
     aten.index_add: lambda args, y: args[3].numel(),
     aten.scatter_add: lambda args, y: args[3].numel(),
+    aten.index_reduce: lambda args, y: args[3].numel() + 1,
+    aten.scatter_reduce: lambda args, y: args[3].numel() + 1,
     aten.index_put: lambda args, y: args[2].numel(),
     aten._unsafe_index_put: lambda args, y: args[2].numel(),
 }
