@@ -8,7 +8,9 @@ computes in fp32 and rounds the result of each of its ops once. What follows, an
   and 2^-21 for float32, whose functions are polynomials.
 - **sum**: one rounding, and the order in which K numbers or products are added: unit · |y| + K · 2^-24 · Σ|ab|.
 - **composed**: its parts add up. PyTorch's decompositions take the op apart on the host; each part is one of the above,
-  and what its inputs may be off reaches its result as far as moving them by that much moves it.
+  and what its inputs may be off reaches its result as far as moving them by that much moves it. Behind a part that
+  exceeds the largest number of the format, nothing is said.
+- **spectral**: singular values and eigenvalues are off by a unit of the largest one, a condition number c by c units.
 
 A bfloat16 loses half of its own unit more, 2^-8 · |y|, on the way out of the card, and numbers below the smallest of a
 format are nothing. An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
@@ -24,7 +26,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.ops.grid import same, smallest
+from tests.ops import grid
+from tests.ops.grid import same
 
 from . import parts
 from .ops import NAMED, Op
@@ -50,6 +53,9 @@ _EXACT = """
 EXACT = frozenset(f"{NAMED['shapes and views']} {_EXACT}".split()) - {"topk"}
 
 _COMPOSED = """
+    special.ndtr signal.windows.bartlett signal.windows.blackman signal.windows.cosine signal.windows.exponential
+    signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming signal.windows.hamming
+    signal.windows.hann signal.windows.kaiser signal.windows.nuttall
     sum mean nansum nanmean sum_to_size cumsum cumprod prod trace std std.unbiased std_mean std_mean.unbiased var
     var.unbiased var_mean var_mean.unbiased norm norm.fro norm.inf linalg.vector_norm linalg.norm linalg.matrix_norm
     logsumexp softmax log_softmax nn.functional.softmin torch.ops.aten._safe_softmax.default _softmax_backward_data
@@ -82,25 +88,45 @@ _COMPOSED = """
 """
 COMPOSED = frozenset(_COMPOSED.split())
 
+# What LAPACK computes is exact for a matrix that differs by a rounding of its largest part: the scale of the error.
+SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
+    "linalg.svdvals": lambda y: y.abs().amax(-1, keepdim=True),
+    "linalg.eigvalsh": lambda y: y.abs().amax(-1, keepdim=True),
+    "linalg.cond": lambda y: y * y,
+}
+
 # Only the first result is compared: the others are statistics for the backward pass, which PyTorch defines differently
 # (in float32; in evaluation, the running ones) for the CPU and for all other devices.
 FIRST_ONLY = frozenset(["native_layer_norm", "native_batch_norm"])
 
 
 def kind(name: str) -> str:
-    return "exact" if name in EXACT else "composed" if name in COMPOSED else "element"
+    listed = {"exact": EXACT, "composed": COMPOSED, "spectral": SPECTRAL}
+    return next((kind for kind, names in listed.items() if name in names), "element")
 
 
 def _is_exact(name: str, call: Call) -> bool:
     return name in EXACT and not any(isinstance(value, float) for value in tree_leaves(call))
 
 
-def unit(dtype: torch.dtype) -> float:
-    """What one rounding on the card may change, relative."""
-    return 2**-9 if dtype in (torch.float16, torch.bfloat16) else 2**-21
+# Both half formats are SEN169 on the card, but a number given in Python enters a bfloat16 tensor as a bfloat16.
+_LARGEST = 2**33 * (1 - 2**-9)
+FORMATS = {
+    torch.float16: parts.Format(unit=2**-9, largest=_LARGEST, bits=10, entering=2**-9),
+    torch.bfloat16: parts.Format(unit=2**-9, largest=_LARGEST, bits=8, entering=2**-8),
+    torch.float32: parts.Format(unit=2**-21, largest=torch.finfo(torch.float32).max, bits=24, entering=2**-24),
+}
 
 
-def leaving(dtype: torch.dtype) -> float:
+def _unit(dtype: torch.dtype) -> float:
+    return FORMATS.get(dtype, FORMATS[torch.float32]).unit
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    return grid.smallest(dtype) if dtype in FORMATS else 0.0
+
+
+def _leaving(dtype: torch.dtype) -> float:
     """What the way out changes, relative: bfloat16 has fewer bits than the card's format."""
     return 2**-8 if dtype == torch.bfloat16 else 0.0
 
@@ -132,16 +158,16 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
     """The results in float64, and how far each may be off; None is not at all."""
     first, args, kwargs = _wide(given())
     exact = _is_exact(op.name, (first, args, kwargs))
-    half = any(isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in like)
+    format = FORMATS.get(next((x.dtype for x in like if _real(x)), torch.float32), FORMATS[torch.float32])
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what integers become
     try:
         if kind(op.name) == "composed":
-            rounding = unit(torch.float16 if half else torch.float32)
-            results, errors = parts.bounded(lambda: op.function(first, *args, **kwargs), rounding)
+            results, errors = parts.bounded(lambda: op.function(first, *args, **kwargs), format)
         else:
             results = tree_leaves(op.function(first, *args, **kwargs))
-            errors = [unit(w.dtype) * r.abs() if _real(w) else None for r, w in zip(results, like, strict=False)]
+            scale = SPECTRAL.get(op.name, torch.abs)
+            errors = [_unit(w.dtype) * scale(r) if _real(w) else None for r, w in zip(results, like, strict=False)]
     finally:
         torch.set_default_dtype(before)
     results, errors = results[: len(like)], errors[: len(like)]
@@ -150,8 +176,8 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
 
 
 def _limit(error: Tensor, result: Tensor, like: Tensor) -> Tensor:
-    limit = error.double() + leaving(like.dtype) * result.double().abs()
-    return limit.nan_to_num(0, 0, 0) + smallest(like.dtype)
+    limit = error.double() + _leaving(like.dtype) * result.double().abs()
+    return torch.where(result.isfinite(), limit, 0.0) + _smallest(like.dtype)
 
 
 def _wide(call: Call) -> Call:
@@ -172,7 +198,7 @@ def _real(value: Any) -> bool:
 def _rounded_once(want: Any) -> Tensor | None:
     if not isinstance(want, Tensor) or want.dtype not in (torch.float16, torch.bfloat16):
         return None
-    return (unit(want.dtype) + leaving(want.dtype)) * want.double().abs().nan_to_num(0, 0, 0) + smallest(want.dtype)
+    return (_unit(want.dtype) + _leaving(want.dtype)) * want.double().abs().nan_to_num(0, 0, 0) + _smallest(want.dtype)
 
 
 def _differ(got: list[Any], want: list[Any], limits: list[Any]) -> str:
@@ -186,7 +212,7 @@ def _differ(got: list[Any], want: list[Any], limits: list[Any]) -> str:
                 return _difference(g, wanted, torch.zeros(()))
         else:
             low, high = (w.double() - limit).to(g.dtype), (w.double() + limit).to(g.dtype)
-            inside = (g >= low) & (g <= high) | (g.isnan() & w.isnan()) | (g == w)
+            inside = (g >= low) & (g <= high) | (g.isnan() & w.isnan()) | (g == w) | limit.isinf()
             if not inside.all():
                 return _difference(g, w, limit)
     return ""

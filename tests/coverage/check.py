@@ -22,7 +22,7 @@ from torch_spyre.execution import kernel
 from torch_spyre.ops.table import OPS
 
 from .bounds import compare
-from .ops import CROSSES, SHAPES_ONLY, Op
+from .ops import ARGUMENTS_ON_HOST, CROSSES, SHAPES_ONLY, Op
 
 MODES = ("eager", "compiled")
 HELD = {  # dtypes that the card has a format for
@@ -60,7 +60,7 @@ class Result:
     def elsewhere(self) -> list[str]:
         """What did not happen on the card."""
         failed = [self.outcome] if self.outcome in ("error", "crash") else []
-        return [*failed, *self.fallbacks, *(f"copy {way}" for way in self.trips)]
+        return [*failed, *self.fallbacks, *(f"uncounted copy {way}" for way in self.trips)]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,6 +80,8 @@ def check(op: Op, dtype: torch.dtype, number: int, sample: SampleInput, mode: st
 
 def _check(op: Op, given: Call, mode: str, result: Result) -> None:
     def on_card() -> Call:
+        if op.name in ARGUMENTS_ON_HOST:
+            return _to_card(given[0]), given[1], given[2]
         return tree_map(_to_card, given)
 
     def on_host() -> Call:
@@ -223,7 +225,7 @@ def _to_host(value: Any) -> Any:
 
 def _text(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"[:250]
 
 
 def describe(op: Op, sample: SampleInput) -> str:

@@ -201,12 +201,15 @@ SHAPES_ONLY = {
     ),
 }
 
+# --- Whose tensors, apart from the first, PyTorch wants on the host
+
+ARGUMENTS_ON_HOST = {"tensor_split"}
+
 # --- What crosses between host and card because it has to, and is no computation on the CPU
 
 CROSSES: dict[str, tuple[str, str]] = {
     "__getitem__": ("in", "lists of positions come from Python"),
     "narrow": ("out", "a tensor that says where the view begins is read"),
-    "tensor_split": ("out", "a tensor that says where to split is read"),
     "nn.functional.one_hot": ("out", "without a number of classes, the largest value says it"),
     **dict.fromkeys(
         [name for name, why in SHAPES_ONLY.items() if why == "random"],

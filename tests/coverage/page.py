@@ -15,7 +15,7 @@ BAD = ("wrong", "error", "crash")
 UNCOUNTED = ("skipped", "refused")
 ENOUGH = 0.99
 NATIVE = "native"
-KINDS = ("exact", "composed")
+KINDS = ("exact", "composed", "spectral")
 
 SHORT = {
     **{"float16": "f16", "bfloat16": "bf16", "float32": "f32"},

@@ -6,7 +6,9 @@ them by that much, up and down, moves the result; of a product of matrices, by t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,9 +21,22 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 aten = torch.ops.aten
 
 
-def bounded(function: Callable[[], Any], unit: float) -> tuple[list[Any], list[Any]]:
+@dataclass(frozen=True)
+class Format:
+    """What parts round into: what one rounding may change, relative, and the largest number.
+
+    ``bits`` are those of numbers that come in without rounding, and ``entering`` is what others change.
+    """
+
+    unit: float
+    largest: float
+    bits: int
+    entering: float
+
+
+def bounded(function: Callable[[], Any], format: Format) -> tuple[list[Any], list[Any]]:
     """The results of ``function``, and how far each may be off."""
-    with _Parts(unit) as parts:
+    with _Parts(format) as parts:
         results = tree_leaves(function())
     return results, [parts.error(x) if _real(x) else None for x in results]
 
@@ -38,6 +53,8 @@ TERMS: dict[Any, Callable[[Sequence[Any], Tensor], int]] = {
     aten.convolution: lambda args, y: args[1][0].numel(),
     aten.index_add: lambda args, y: args[3].numel(),
     aten.scatter_add: lambda args, y: args[3].numel(),
+    aten.index_reduce: lambda args, y: args[3].numel() + 1,
+    aten.scatter_reduce: lambda args, y: args[3].numel() + 1,
     aten.index_put: lambda args, y: args[2].numel(),
     aten._unsafe_index_put: lambda args, y: args[2].numel(),
 }
@@ -56,9 +73,21 @@ MOVES = {
         aten.scatter,
     ),
     *(aten.where, aten.masked_fill, aten.maximum, aten.minimum, aten.amax, aten.amin, aten.max, aten.min, aten.clamp),
-    *(aten.clamp_min, aten.clamp_max, aten.abs, aten.neg, aten.relu, aten.sign, aten.sgn, aten.fill, aten.full),
-    *(aten.zeros, aten.ones, aten.full_like, aten.zeros_like, aten.ones_like, aten.tril, aten.triu),
+    *(aten.clamp_min, aten.clamp_max, aten.abs, aten.neg, aten.relu, aten.sign, aten.sgn),
+    *(aten.tril, aten.triu),
     *(aten.slice_scatter, aten.select_scatter, aten.diagonal_copy),
+}
+
+# Parts that put a number into a tensor: it rounds, unless the format has it.
+FILLS = {
+    aten.fill,
+    aten.full,
+    aten.full_like,
+    aten.zeros,
+    aten.ones,
+    aten.zeros_like,
+    aten.ones_like,
+    aten.scalar_tensor,
 }
 
 # What the card has as one op, or rounds once at the end of.
@@ -80,9 +109,9 @@ WHOLE = {
 
 
 class _Parts(TorchDispatchMode):
-    def __init__(self, unit: float) -> None:
+    def __init__(self, format: Format) -> None:
         super().__init__()
-        self.unit = unit
+        self.format = format
         self.errors: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor, whose id stays its own then
 
     def error(self, x: Tensor) -> Tensor:
@@ -130,9 +159,13 @@ class _Parts(TorchDispatchMode):
         packet = func.overloadpacket
         if packet in TERMS:
             error = error + TERMS[packet](call[0], result) * 2**-24 * apply(absolutes).abs()
-        if packet not in MOVES and not func.is_view:
-            error = error + self.unit * result.abs()
-        self.errors[id(result)] = result, error.nan_to_num(0, 0, 0)
+        if packet in FILLS:
+            digits = result.frexp().mantissa * 2**self.format.bits
+            error = error + (digits != digits.round()) * self.format.entering * result.abs()
+        elif packet not in MOVES and not func.is_view:
+            error = error + self.format.unit * result.abs()
+        error = torch.where(result.isfinite(), error, 0.0)
+        self.errors[id(result)] = result, error.masked_fill(result.abs() > self.format.largest, math.inf)
 
     def _carried(
         self,
@@ -146,10 +179,8 @@ class _Parts(TorchDispatchMode):
     ) -> Tensor:
         if func.overloadpacket in PRODUCTS:
             return (apply([*absolutes[:i], absolutes[i] + error, *absolutes[i + 1 :]]) - apply(absolutes)).abs()
-        up, down = (
-            (apply([*leaves[:i], moved, *leaves[i + 1 :]]) - result).abs().nan_to_num(0, 0, 0)
-            for moved in (leaves[i] + error, leaves[i] - error)
-        )
+        moved = [apply([*leaves[:i], each, *leaves[i + 1 :]]) for each in (leaves[i] + error, leaves[i] - error)]
+        up, down = (torch.where(each == result, 0.0, (each - result).abs().nan_to_num(math.inf)) for each in moved)
         return torch.maximum(up, down)
 
 
