@@ -2,6 +2,7 @@
 
 from math import prod
 
+import torch
 import torch.nn.functional as F
 
 from tests.ops.grid import INTEGERS, Case, Row, check, check_together, element, exact, ids, mask, real, total
@@ -139,6 +140,15 @@ NORMS = [
         (3,),
         bound=lambda x, *_: 2**-8 * (1 + x.abs().amax()),
     ),
+    Row(
+        "embedding renorm",
+        lambda w, at: F.embedding(at, w.clone(), max_norm=1.0),
+        (real(-1, 1, lambda s: (9, 5)), ids(9, lambda s: (4, 3))),
+        element,
+        shapes=((1,),),
+        layouts=LAYOUTS,
+        roundings=4,
+    ),
     sized("local_response_norm", lambda x: F.local_response_norm(x, 3), PLANE, bound=element, roundings=6),
     sized("normalize", lambda x: F.normalize(x, dim=1), PLANE, bound=element, roundings=3),
     sized("cosine_similarity", lambda x, y: F.cosine_similarity(x, y), PLANE, PLANE, bound=lambda *_: 2**-7),
@@ -204,3 +214,17 @@ def test_eager(case: Case) -> None:
 
 def test_compiled(cases: list[Case]) -> None:
     check_together(cases)
+
+
+def test_norms_of_nothing() -> None:
+    empty = torch.empty(0, 3, 4, device="spyre")
+    assert F.batch_norm(empty, None, None, training=True).shape == (0, 3, 4)
+
+
+def test_maxima_of_nothing_but_the_least_number() -> None:
+    """The index is the window's first place inside of the input, not one in the padding."""
+    x = torch.full((1, 1, 5, 6), -float("inf"))
+    for options in ({"padding": 1}, {"padding": 1, "dilation": 2}):
+        want = F.max_pool2d(x, 3, 2, return_indices=True, **options)
+        got = F.max_pool2d(x.to("spyre"), 3, 2, return_indices=True, **options)
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(got, want, strict=True))

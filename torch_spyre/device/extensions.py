@@ -40,7 +40,7 @@ def install() -> None:
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))
     _after_import("torch._dynamo.device_interface", _register_interface)
-    _after_import("torch._dynamo.trace_rules", _call_generators)
+    _after_import("torch._dynamo.trace_rules", _run_generators)
     _after_import("torch._dynamo.backends.registry", _register_backend)
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
@@ -61,9 +61,9 @@ def _register_interface(_: ModuleType) -> None:
     from . import interface  # noqa: F401 - registers itself
 
 
-def _call_generators(trace_rules: ModuleType) -> None:
-    """Dynamo calls functions of generators as they are, as those of other devices: their states are no graph's."""
-    trace_rules.add(random.__name__)
+def _run_generators(rules: ModuleType) -> None:
+    """Seeds and states of generators are not traced, as those of other devices."""
+    rules.add(random.__name__)
 
 
 def _register_backend(registry: ModuleType) -> None:

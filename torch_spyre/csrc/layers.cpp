@@ -1,20 +1,22 @@
 // Ops that are made of others which the card has, where PyTorch would look for a kernel of the device: some of their
-// parts are not the compiler's, or PyTorch's schema says of them what eager kernels do not know (running statistics
-// that change).
+// parts are not the compiler's, or they write into tensors that are not their results, or PyTorch's way leaves the card.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/batch_norm_native.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logical_and.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/nll_loss_nd.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -107,6 +109,24 @@ at::Tensor cross_entropy_loss(const at::Tensor& input, const at::Tensor& target,
   return (1 - smoothing) * exact + everywhere.sum() / divisor * (smoothing / static_cast<double>(input.size(classes)));
 }
 
+// PyTorch would keep statistics of nothing in float64.
+at::Tensor any_batch_norm(const at::Tensor& input, const Optional& weight, const Optional& bias, const Optional& mean,
+                          const Optional& variance, bool training, double momentum, double eps, bool fused) {
+  if (input.sym_numel() != 0)
+    return at::native::batch_norm(input, weight, bias, mean, variance, training, momentum, eps, fused);
+  at::Tensor out = input.clone();
+  if (weight && weight->defined()) out = out * weight->select(0, 0);
+  if (bias && bias->defined()) out = out + bias->select(0, 0);
+  return out;
+}
+
+at::Tensor& embedding_renorm_(at::Tensor& weight, const at::Tensor& indices, double limit, double norm_type) {
+  const at::Tensor used = at::zeros({weight.size(0), 1}, weight.options()).index_fill(0, indices.flatten(), 1.0);
+  const at::Tensor norms = weight.norm(norm_type, {1}, /*keepdim=*/true);
+  const at::Tensor long_ones = at::logical_and(used, norms > limit);
+  return weight.mul_((limit / (norms + 1e-7)).masked_fill(long_ones.logical_not(), 1.0));
+}
+
 // Gradient scaling: what is found stays on the card, so that nothing waits for it here.
 void unscale_and_check(at::TensorList gradients, at::Tensor& found, const at::Tensor& inverse) {
   for (at::Tensor gradient : gradients) {
@@ -127,11 +147,16 @@ at::Tensor& update_scale(at::Tensor& scale, at::Tensor& successes, const at::Ten
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", cross_entropy_loss); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("batch_norm", any_batch_norm);
+  m.impl("cross_entropy_loss", cross_entropy_loss);
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("batch_norm", any_batch_norm);
   m.impl("equal", equal);
   m.impl("cross_entropy_loss", cross_entropy_loss);
+  m.impl("embedding_renorm_", embedding_renorm_);
   m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);
