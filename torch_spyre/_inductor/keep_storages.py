@@ -32,6 +32,9 @@ def keep_storages(graph: fx.Graph) -> None:
         while root.op == "call_function" and getattr(root.target, "is_view", False):
             root = root.args[0]
         value = root.meta.get("val")
+        # Inductor keeps these, and what AOT makes of them are views of an input, found again by their offsets.
+        if root.target is aten.as_strided_scatter.default:
+            continue
         if root.op != "call_function" or not isinstance(value, torch.Tensor) or value.device.type != DEVICE_NAME:
             continue
         with graph.inserting_after(root):
