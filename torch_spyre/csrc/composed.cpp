@@ -120,13 +120,6 @@ at::Tensor any_batch_norm(const at::Tensor& input, const Optional& weight, const
   return out;
 }
 
-at::Tensor& embedding_renorm_(at::Tensor& weight, const at::Tensor& indices, double limit, double norm_type) {
-  const at::Tensor used = at::zeros({weight.size(0), 1}, weight.options()).index_fill(0, indices.flatten(), 1.0);
-  const at::Tensor norms = weight.norm(norm_type, {1}, /*keepdim=*/true);
-  const at::Tensor long_ones = at::logical_and(used, norms > limit);
-  return weight.mul_((limit / (norms + 1e-7)).masked_fill(long_ones.logical_not(), 1.0));
-}
-
 // Gradient scaling: what is found stays on the card, so that nothing waits for it here.
 void unscale_and_check(at::TensorList gradients, at::Tensor& found, const at::Tensor& inverse) {
   for (at::Tensor gradient : gradients) {
@@ -156,7 +149,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("batch_norm", any_batch_norm);
   m.impl("equal", equal);
   m.impl("cross_entropy_loss", cross_entropy_loss);
-  m.impl("embedding_renorm_", embedding_renorm_);
   m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);
