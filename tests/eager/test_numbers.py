@@ -88,7 +88,8 @@ def compare(monkeypatch, name: str, dtype: torch.dtype, numbers: list) -> None:
     _C.forget_kernels()
     for number, a, b in zip(numbers, found, wanted, strict=True):
         assert a == b if isinstance(a, str) or isinstance(b, str) else torch.equal(a, b), (name, dtype, number)
-    assert compiled <= 4  # for integers, reals, and the default where there is one; for another op that the row uses
+    if dtype.is_floating_point or dtype == torch.int64:  # in other integers numbers may wrap, and each has its kernel
+        assert compiled <= 4  # for integers, reals, and the default where there is one; for another op of the row
 
 
 def numbers_for(dtype: torch.dtype) -> list:

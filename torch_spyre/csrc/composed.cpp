@@ -1,5 +1,6 @@
 // Ops that are made of others which the card has, where PyTorch would look for a kernel of the device: some of their
-// parts are not the compiler's, or they write into tensors that are not their results, or PyTorch's way leaves the card.
+// parts are not the compiler's, or they write into tensors that are not their results, or PyTorch's way leaves the
+// card.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
