@@ -53,6 +53,7 @@ _EXACT = """
 EXACT = frozenset(f"{NAMED['shapes and views']} {_EXACT}".split()) - {"topk"}
 
 _COMPOSED = """
+    nn.functional.grid_sample grid_sampler_2d grid_sampler_3d
     special.ndtr signal.windows.bartlett signal.windows.blackman signal.windows.cosine signal.windows.exponential
     signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming signal.windows.hamming
     signal.windows.hann signal.windows.kaiser signal.windows.nuttall
@@ -97,7 +98,9 @@ SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
 
 # Only the first result is compared: the others are statistics for the backward pass, which PyTorch defines differently
 # (in float32; in evaluation, the running ones) for the CPU and for all other devices.
-FIRST_ONLY = frozenset(["native_layer_norm", "native_batch_norm"])
+FIRST_ONLY = frozenset(
+    ["native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"]
+)
 
 
 def kind(name: str) -> str:

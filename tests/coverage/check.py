@@ -39,6 +39,7 @@ class Result:
 
     ``fallbacks`` are the ops that ran on the CPU, as the device counts them; ``trips`` copies between host and card
     that nobody counted. ``units`` are those of the card that worked, ``breaks`` the breaks of a compiled graph.
+    Values are ``compared`` unless they are random or memory that nothing was written to.
     """
 
     op: str
@@ -52,6 +53,7 @@ class Result:
     trips: list[str] = field(default_factory=list)
     units: list[str] = field(default_factory=list)
     breaks: int = 0
+    compared: bool = True
 
     @property
     def native(self) -> bool:
@@ -114,7 +116,8 @@ def _check(op: Op, given: Call, mode: str, result: Result) -> None:
     except Exception as error:
         result.outcome, result.note = "refused" if _refusal(error, like) else "error", _text(error)
         return
-    if why := compare(op, found, like, on_host, random or op.name in SHAPES_ONLY, fell_back=bool(result.fallbacks)):
+    result.compared = not random and op.name not in SHAPES_ONLY
+    if why := compare(op, found, like, on_host, not result.compared, fell_back=bool(result.fallbacks)):
         result.outcome, result.note = "wrong", why
 
 

@@ -31,8 +31,10 @@ compiled, and compares the results with PyTorch's on the host. Do not edit.""".s
 LEGEND = """\
 **native**: the card did it, and nothing crossed to the host on the way. **fallback**: some of it ran on the CPU, warned
 and counted. A sample is **right** if its results lie on the card with PyTorch's shapes and dtypes, and its numbers are
-within the bound below. The unit is that of the card: `pt` multiplies matrices, `sfp` does the rest, views need none. In
-notes, *shapes only* says that values cannot be compared.""".splitlines()
+within the bound below. **shapes only**: values are random or were never written, so only shapes, dtypes and devices are
+compared. **refused**: the card says that it has no such numbers (a float64 result, an int64 beyond 32 bits); these are
+not among the samples. The unit is that of the card: `pt` multiplies matrices, `sfp` does the rest, views need none.
+""".splitlines()
 
 
 def tally(results: Iterable[Result]) -> str:
@@ -46,16 +48,18 @@ def counted(results: Iterable[Result], mode: str, op: str | None = None) -> list
 
 def summary(results: Sequence[Result]) -> list[str]:
     """A table in Markdown, which reads well on a terminal too."""
-    lines = ["| | ops | samples | right | | wrong | native | |", "|---|---|---|---|---|---|---|---|"]
+    lines = ["| | ops | samples | right | | wrong | native | | shapes only | refused |", "|---" * 10 + "|"]
     for mode in MODES:
         mine = counted(results, mode)
         if mine:
             right = sum(result.outcome == "right" for result in mine)
             native = sum(result.native for result in mine)
             ops = len({result.op for result in mine})
+            shapes = sum(not result.compared for result in mine)
+            refused = sum(result.mode == mode and result.outcome == "refused" for result in results)
             lines.append(
                 f"| {mode} | {ops} | {len(mine)} | {right} | {right / len(mine):.2%} | {len(mine) - right} "
-                f"| {native} | {native / len(mine):.1%} |"
+                f"| {native} | {native / len(mine):.1%} | {shapes} | {refused} |"
             )
     return lines
 
@@ -146,6 +150,9 @@ def _short(dtypes: Iterable[str]) -> str:
 def _notes(name: str, results: Sequence[Result]) -> list[str]:
     notes = [f"shapes only: {SHAPES_ONLY[name]}"] if name in SHAPES_ONLY else []
     notes += [CROSSES[name][1]] if name in CROSSES else []
+    notes += ["only the first result is compared"] if name in bounds.FIRST_ONLY else []
+    if name not in SHAPES_ONLY and any(not result.compared for result in results):
+        notes.append("shapes only where it is random")
     for mode in MODES:
         bad = [result for result in results if result.mode == mode and result.outcome in BAD]
         for kind in sorted({result.outcome for result in bad}):
