@@ -74,6 +74,24 @@ def test_copies_of_a_part_begin_at_zero(compiled):
     assert torch.equal(result.cpu(), corner(X[2:]))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.clone(),) * 2,
+        lambda x: (lambda c: (c, c[2:], c.t()))(x.clone()),
+        lambda x: (lambda c: (c, c[:, 3].unsqueeze(0)))((x * 2).clone()),
+        lambda x: (x - 1, (x + 1).as_strided((2, 3), (2, 0), 7)),
+    ],
+)
+def test_views_of_clones_share_their_memory(function):
+    def changed(results):
+        results[0][0].add_(10)
+        return [(r.tolist(), r.stride(), r.storage_offset()) for r in results]
+
+    with torch.spyre.fallback("error"):
+        assert changed(torch.compile(function)(X.to("spyre"))) == changed(function(X))
+
+
 @ways
 def test_the_smallest_half_is_finite(compiled):
     def masked(h):

@@ -169,7 +169,19 @@ class _Partition:
         segment, memory = self.segment, self.memory.get(node, node)
         if segment.owners.setdefault(value.buffer, memory) is not memory:
             builder = segment.builder
-            segment.copies[node] = builder.copy(value, builder.empty(value.size, value.dtype, value.stride))
+            segment.copies[node] = self._view_of_copy(memory, value) or builder.copy(
+                value, builder.empty(value.size, value.dtype, value.stride)
+            )
+
+    def _view_of_copy(self, memory: fx.Node, value: Value) -> Value | None:
+        """A view in the copy of what it is a view of, so that both go on sharing memory."""
+        copy = self.segment.copies.get(memory)
+        if copy is None:
+            return None
+        root = self.segment.values[memory]
+        if root.buffer != value.buffer or copy.stride != root.stride or copy.dtype != value.dtype:
+            return None
+        return replace(value, buffer=copy.buffer, offset=copy.offset + value.offset - root.offset)
 
     def _wrote(self, buffer: str, memory: fx.Node) -> None:
         segment = self.segment
