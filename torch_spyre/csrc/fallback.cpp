@@ -487,6 +487,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                            "diagonal_scatter",
                            "constant_pad_nd",
                            "as_strided_scatter",
+                           "max_pool2d_with_indices",
+                           "max_pool2d_with_indices_backward",
                            "cummax",
                            "cummax.out",
                            "cummin",

@@ -110,9 +110,10 @@ def _written(op: OpOverload) -> list[int]:
 @cache
 def _lowered_whole(op: OpOverload) -> bool:
     """Whether the op has a lowering that tracing would find."""
+    from .._inductor.decompositions import core_decompositions
     from .._inductor.lowerings import LOWERINGS
 
-    return op in LOWERINGS and not op._can_decompose()
+    return op in LOWERINGS and op not in core_decompositions() and not op._can_decompose()
 
 
 @cache
@@ -182,6 +183,8 @@ class _Call:
         with torch.no_grad():
             results = self._results()
             resize = self._resize(results)
+            if resize and not self.op._schema.arguments[_written(self.op)[0]].kwarg_only:
+                raise Unsupported("What it changes in place would have another size.")
             if resize:
                 return _description(resize=resize)
             self._check_written(results)
