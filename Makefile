@@ -4,17 +4,19 @@
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
-# make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=, JOBS=); failures land in build/fuzz
+# make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=); failures land in build/fuzz
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make clean    removes what was built; .venv stays
 #
 # pip takes torch from wherever it is configured to look; point PIP_EXTRA_INDEX_URL at PyTorch's CPU index for the
-# small build. Another interpreter: make PYTHON=/path/to/python3.
+# small build. Another interpreter: make PYTHON=/path/to/python3. Tests run in JOBS processes, 2 unless given.
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 BUILD := build/dev
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
@@ -31,20 +33,20 @@ demo: setup
 
 test: setup
 	$(BUILD)/card_tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: setup
 	$(BUILD)/card_tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 coverage: setup
-	$(BIN)/python -m tests.coverage
+	$(BIN)/python -m tests.coverage --jobs $(JOBS)
 
 generic: setup
-	$(BIN)/python -m pytest tests/generic
+	$(PYTEST) tests/generic
 
 fuzz: setup
-	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2)
+	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 bench: setup
 	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done

@@ -237,7 +237,15 @@ def test_device_memory_cannot_be_pinned():
         torch.empty(2, device="spyre", pin_memory=True)
 
 
-def test_data_loader_pins():
+@pytest.fixture
+def threads_stay():
+    """A DataLoader's pinning thread sets 1 thread for all that start later, and compiled code guards on the number."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_data_loader_pins(threads_stay):
     loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, num_workers=1, pin_memory=True)
     batches = list(loader)
     assert all(batch.is_pinned() for batch in batches)
