@@ -27,15 +27,15 @@ from .ops import ARGUMENTS_ON_HOST, CROSSES, SHAPES_ONLY, Op
 MODES = ("eager", "compiled")
 HELD = {  # dtypes that the card has a format for
     *(torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool),
-    *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64),
+    *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.complex64),
 }
 
 
 @dataclass
 class Result:
     """``outcome`` is right, wrong (values, shapes, dtypes, devices), error or crash; and two that do not count:
-    skipped, where PyTorch itself raises, and refused, where the card says that it has no such numbers: a result in
-    float64, or an int64 beyond 32 bits.
+    skipped, where PyTorch itself raises, and refused, where the card says that it has no such numbers (a result in
+    float64, or an int64 beyond 32 bits) or no such strides (channels_last, asked for by name).
 
     ``fallbacks`` are the ops that ran on the CPU, as the device counts them; ``trips`` copies between host and card
     that nobody counted. ``units`` are those of the card that worked, ``breaks`` the breaks of a compiled graph.
@@ -153,11 +153,15 @@ def _expect_devices(got: Any, like: Any) -> None:
 
 
 def _refusal(error: Exception, like: Any) -> bool:
-    """Whether the op raised because it makes numbers that the card is known not to have."""
-    if "does not fit the card, which keeps int64 in 32 bits" in str(error):
+    """Whether the op raised because it makes numbers, or strides, that the card is known not to have."""
+    text = str(error)
+    if (
+        "does not fit the card, which keeps int64 in 32 bits" in text
+        or "only supports contiguous memory format" in text
+    ):
         return True
     dtypes = {x.dtype for x in tree_leaves(like) if isinstance(x, Tensor)}
-    return "Spyre backend" in str(error) and any(dtype not in HELD and not dtype.is_complex for dtype in dtypes)
+    return "Spyre backend" in text and any(dtype not in HELD for dtype in dtypes)
 
 
 @contextmanager

@@ -41,6 +41,12 @@ def bounded(function: Callable[[], Any], format: Format) -> tuple[list[Any], lis
     return results, [parts.error(x) if _real(x) else None for x in results]
 
 
+def _largest_window(x: Tensor, y: Tensor, dims: int) -> int:
+    """Windows that share the input evenly begin and end within an element of their part."""
+    sizes = zip(x.shape[-dims:], y.shape[-dims:], strict=True)
+    return math.prod(-(-size // max(count, 1)) + 1 for size, count in sizes)
+
+
 # How many numbers the parts that sum in fp32 add up, of their inputs and their result.
 TERMS: dict[Any, Callable[[Sequence[Any], Tensor], int]] = {
     aten.sum: lambda args, y: args[0].numel() // max(y.numel(), 1),
@@ -57,6 +63,10 @@ TERMS: dict[Any, Callable[[Sequence[Any], Tensor], int]] = {
     aten.scatter_reduce: lambda args, y: args[3].numel() + 1,
     aten.index_put: lambda args, y: args[2].numel(),
     aten._unsafe_index_put: lambda args, y: args[2].numel(),
+    aten.avg_pool2d: lambda args, y: math.prod(args[1]) if len(args[1]) > 1 else args[1][0] ** 2,
+    aten.avg_pool3d: lambda args, y: math.prod(args[1]) if len(args[1]) > 1 else args[1][0] ** 3,
+    aten._adaptive_avg_pool2d: lambda args, y: _largest_window(args[0], y, 2),
+    aten._adaptive_avg_pool3d: lambda args, y: _largest_window(args[0], y, 3),
 }
 PRODUCTS = {aten.mm, aten.bmm, aten.mv, aten.dot, aten.convolution}
 
@@ -77,6 +87,9 @@ MOVES = {
     *(aten.tril, aten.triu),
     *(aten.slice_scatter, aten.select_scatter, aten.diagonal_copy),
 }
+
+# Of those, the overloads that add or multiply what they move.
+SUMMING = {aten.scatter.reduce, aten.scatter.value_reduce}
 
 # Parts that put a number into a tensor: it rounds, unless the format has it.
 FILLS = {
@@ -162,7 +175,7 @@ class _Parts(TorchDispatchMode):
         if packet in FILLS:
             digits = result.frexp().mantissa * 2**self.format.bits
             error = error + (digits != digits.round()) * self.format.entering * result.abs()
-        elif packet not in MOVES and not func.is_view:
+        elif (packet not in MOVES or func in SUMMING) and not func.is_view:
             error = error + self.format.unit * result.abs()
         error = torch.where(result.isfinite(), error, 0.0)
         self.errors[id(result)] = result, error.masked_fill(result.abs() > self.format.largest, math.inf)

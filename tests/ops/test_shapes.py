@@ -130,6 +130,7 @@ ROWS = [
     made("eye", lambda x: torch.eye(65, device=x.device) * 2),
     made("zeros", lambda x: torch.zeros(3, 65, device=x.device) + 1),
     made("linspace", lambda x: torch.linspace(0, 8, 9, device=x.device) * 2),
+    made("linspace of integers", lambda x: torch.linspace(4.3, 1, 50, dtype=torch.int32, device=x.device)),
 ]
 
 

@@ -1,0 +1,21 @@
+"""Tensors that are made of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+from .registry import rewrites
+
+aten = torch.ops.aten
+
+
+@rewrites(aten.linspace.default)
+def linspace(start: float, end: float, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    """ATen takes the bounds in the dtype of the result before it divides the way between them; PyTorch's own does not."""
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        start, end = int(start), int(end)
+    made: torch.Tensor = decomposition_table[aten.linspace.default](start, end, steps, dtype=dtype, **options)
+    return made
