@@ -211,10 +211,12 @@ CROSSES: dict[str, tuple[str, str]] = {
     "__getitem__": ("in", "lists of positions come from Python"),
     "narrow": ("out", "a tensor that says where the view begins is read"),
     "nn.functional.one_hot": ("out", "without a number of classes, the largest value says it"),
+    "nn.functional.one_hot.forms": ("out", "compiled, whether the classes are in range is read before they are used"),
     **dict.fromkeys(
         [name for name, why in SHAPES_ONLY.items() if why == "random"],
         ("in", "numbers are drawn on the host: a seed gives the CPU's"),
     ),
+    "bernoulli": ("in out", "whether probabilities are between 0 and 1 is read before numbers are drawn"),
 }
 
 # --- Ops that have to run on the card itself, in both modes and for every dtype

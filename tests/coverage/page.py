@@ -177,3 +177,9 @@ def _bounds() -> list[str]:
 def _prose(docstring: str) -> list[str]:
     """The text of a docstring; what it indents is a block of code in Markdown as well."""
     return docstring.split("\n\n", 1)[1].rstrip().replace("``", "`").splitlines()
+
+
+def native_ops(page: str) -> set[str]:
+    """The ops that a page calls native in both modes and for all dtypes."""
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    return {row[0].strip("| `") for row in rows if len(row) >= 3 and row[1] == row[2] == NATIVE}

@@ -52,3 +52,10 @@ def test_integers(name: str) -> None:
 @pytest.mark.parametrize("name", COMPILED.split())
 def test_compiled(name: str) -> None:
     run(name, "compiled", "float16")
+
+
+def test_page_says_that_named_ops_are_native() -> None:
+    from tests.coverage.ops import MUST_BE_NATIVE
+    from tests.coverage.page import PATH, native_ops
+
+    assert not MUST_BE_NATIVE - native_ops(PATH.read_text())

@@ -121,6 +121,17 @@ def test_in_place_draws_are_the_cpus(draw_in_place):
     assert torch.equal(drawn.cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_draws_by_probabilities_are_the_cpus(dtype):
+    p = torch.linspace(0, 1, 50).reshape(5, 10).half().to(dtype)
+    expected = torch.bernoulli(p, generator=torch.Generator().manual_seed(2))
+    with torch.spyre.fallback("error"):
+        drawn = torch.bernoulli(p.to("spyre"), generator=torch.Generator("spyre").manual_seed(2))
+        assert torch.equal(drawn.cpu(), expected)
+        with pytest.raises(RuntimeError, match="p_in >= 0 && p_in <= 1"):
+            torch.bernoulli(p.to("spyre") + 1)
+
+
 def test_randperm_and_randint():
     torch.spyre.manual_seed(1)
     assert sorted(torch.randperm(20, device="spyre").tolist()) == list(range(20))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn import functional as F
+import torch.nn.functional as F
 
 aten = torch.ops.aten
 
@@ -59,3 +59,31 @@ def test_outputs_that_are_resized():
         got = op(x.to("spyre"), out=out.to("spyre"))
         assert got.stride() == op(x, out=out).stride()
         torch.testing.assert_close(got.cpu(), out, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cat([x, x]),
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.adaptive_max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.interpolate(x, scale_factor=2),
+        lambda x: F.batch_norm(x, torch.zeros(5).to(x.device), torch.ones(5).to(x.device)),
+        lambda x: F.pad(x, (1, 1)),
+    ],
+)
+def test_images_with_channels_last(function):
+    x = torch.randn(2, 3, 4, 5).permute(0, 3, 1, 2)
+    with torch.spyre.fallback("error"):
+        got, want = function(x.to("spyre")), function(x)
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got.cpu(), want)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_resampling_with_channels_last(mode):
+    x = torch.randn(2, 3, 4, 5).permute(0, 3, 1, 2)
+    with torch.spyre.fallback("error"):
+        got = F.interpolate(x.to("spyre"), scale_factor=2, mode=mode)
+    torch.testing.assert_close(got.cpu(), F.interpolate(x, scale_factor=2, mode=mode))

@@ -52,6 +52,13 @@ at::Tensor normal_both(const at::Tensor& mean, const at::Tensor& std, Generator 
   return at::empty(size, mean.options()).normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
 }
 
+// The host's kernel compares float32 numbers with the probabilities, one for each element.
+at::Tensor& bernoulli_by(at::Tensor& self, const at::Tensor& p, Generator generator) {
+  TORCH_CHECK(at::logical_and(p.ge(0), p.le(1)).all().item<bool>(), "Expected p_in >= 0 && p_in <= 1 to be true");
+  const at::Tensor drawn = at::empty(self.sizes(), self.options().dtype(at::kFloat));
+  return self.copy_(drawn.uniform_(0, 1, std::move(generator)).lt(p.to(self.device())));
+}
+
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
   at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
@@ -150,6 +157,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("batch_norm", any_batch_norm);
   m.impl("equal", equal);
   m.impl("cross_entropy_loss", cross_entropy_loss);
+  m.impl("bernoulli_.Tensor", bernoulli_by);
   m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);

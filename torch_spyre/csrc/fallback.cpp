@@ -506,7 +506,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
                            "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",
-                           "bernoulli_.Tensor", "exponential_", "geometric_", "log_normal_", "cauchy_"})
+                           "exponential_", "geometric_", "log_normal_", "cauchy_"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
 }
 
@@ -516,10 +516,26 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   const std::set<std::string> composed = {"aten::abs",        "aten::isinf",       "aten::logical_and",
                                           "aten::logical_or", "aten::logical_not", "aten::logical_xor",
                                           "aten::nan_to_num"};
+  const std::set<std::string> images = {"aten::cat",
+                                        "aten::avg_pool2d",
+                                        "aten::avg_pool3d",
+                                        "aten::adaptive_max_pool2d",
+                                        "aten::adaptive_max_pool3d",
+                                        "aten::upsample_nearest2d",
+                                        "aten::upsample_nearest3d",
+                                        "aten::_upsample_nearest_exact2d",
+                                        "aten::_upsample_nearest_exact3d",
+                                        "aten::upsample_bilinear2d",
+                                        "aten::upsample_bicubic2d",
+                                        "aten::upsample_trilinear3d",
+                                        "aten::_upsample_bilinear2d_aa",
+                                        "aten::_upsample_bicubic2d_aa",
+                                        "aten::_upsample_lanczos2d_aa"};
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op || !op->hasSchema() || name.getNamespace() != "aten" || op->schema().is_mutable() ||
-        !op->hasTag(at::Tag::pointwise) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
+        !(op->hasTag(at::Tag::pointwise) || images.count(name.name)) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
       continue;
     if (composed.count(name.name) ||
         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
