@@ -167,3 +167,27 @@ def test_decompositions_leave_nothing_behind(describe):
 def test_functional_overloads(given, functional):
     name, _, overload = f"aten::{given}".partition(".")
     assert ".".join(part for part in _C.functional_overload(name, overload) if part) == f"aten::{functional}"
+
+
+def test_gradients_of_indexing_stay_on_the_card():
+    x = torch.randn(5, 3).to("spyre").requires_grad_()
+    with torch.spyre.fallback("error"):
+        x[torch.tensor([0, 0, 1]).to("spyre")].sum().backward()
+    assert x.grad.cpu()[:, 0].tolist() == [2, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "spyre"])
+def test_results_over_a_part_of_an_input_are_refused(device):
+    x = torch.zeros(6, 9, device=device)
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a"):
+        torch.add(x[1:], 1, out=x[:-1])
+    assert torch.add(x[1:3], 1, out=x[3:5]).sum() == 18
+
+
+def test_windows_of_the_host():
+    assert torch.equal(torch.kaiser_window(5, device="spyre").cpu(), torch.kaiser_window(5))
+
+
+def test_products_of_float8_fall_back():
+    x = torch.eye(32).to(torch.float8_e4m3fn)
+    assert torch.equal((x.to("spyre") @ x.to("spyre")).float().cpu(), (x @ x).float())

@@ -92,3 +92,20 @@ def test_float8_saturates():
     x = torch.tensor([1000.0, -1000.0, 3.0])
     quantized = on_card(spyre.quantize_fp8_with_scale, x, torch.tensor(2.0), compiled=False)
     assert quantized.cpu().float().tolist() == [448.0, -448.0, 1.5]
+
+
+@torch.library.custom_op("torch_spyre_tests::increment", mutates_args=("x",))
+def increment(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["whole", "view"])
+def test_custom_ops_may_change_inputs_of_the_graph(part):
+    def function(x):
+        increment(x[part])
+        return x * 2
+
+    x = torch.arange(5.0)
+    changed, want = x.to("spyre"), function(x)
+    assert torch.equal(torch.compile(function)(changed).cpu(), want)
+    assert torch.equal(changed.cpu(), x)

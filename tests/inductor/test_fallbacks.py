@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -230,3 +231,35 @@ def test_assertions_hold():
     with pytest.raises(RuntimeError, match="smaller than num_classes"):
         ones(torch.tensor([1, 7]).to("spyre"))
         torch.spyre.synchronize()
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (3, 100), (64, 64)])
+def test_copies_of_tensors_with_padding(shape):
+    x, y = torch.zeros(shape), torch.randn(shape)
+    on_card = x.to("spyre")
+    torch.compile(lambda x, y: torch._foreach_copy_([x], [y]))(on_card, y.to("spyre"))
+    assert torch.equal(on_card.cpu(), y)
+    for part in (lambda x: x, lambda x: x[1:, ::2], lambda x: x.t()):
+        got, want = (torch.ops.aten.copy(part(at), torch.ones_like(part(at))) for at in (x.to("spyre"), x))
+        assert got.stride() == want.stride() and torch.equal(got.cpu(), want)
+
+
+def test_gradients_through_complex_numbers():
+    x = torch.randn(4, 6)
+
+    def gradient(function, x):
+        x = x.clone().requires_grad_()
+        (function(x) ** 2).sum().backward()
+        return x.grad.cpu()
+
+    function = lambda x: torch.fft.rfft(x).abs()  # noqa: E731
+    torch.testing.assert_close(gradient(torch.compile(function), x.to("spyre")), gradient(function, x))
+
+
+def test_loops_in_graphs():
+    def function(i, x):
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (i, x))
+
+    for i in (torch.tensor(0), torch.tensor(0).to("spyre")):
+        count, doubled = torch.compile(function)(i, torch.ones(3).to("spyre"))
+        assert (count.item(), doubled.tolist()) == (3, [8.0] * 3)

@@ -335,3 +335,19 @@ def test_retained_graphs_and_second_derivatives_of_eager():
     (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     assert (first.tolist(), second.tolist()) == ([12] * 3, [12] * 3)
+
+
+def test_random_ops_are_recomputed_with_the_numbers_they_had():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 65), torch.nn.Dropout(0.5)).to("spyre")
+    x = torch.randn(4, 8).to("spyre")
+
+    def gradient(function):
+        given = x.clone().requires_grad_()
+        torch.spyre.manual_seed(3)
+        result = function(given)
+        result.sum().backward()
+        return result.detach().cpu(), given.grad.cpu()
+
+    with_checkpoint = torch.compile(lambda x: checkpoint(model, x, use_reentrant=False))
+    for got, want in zip(gradient(with_checkpoint), gradient(model), strict=True):
+        torch.testing.assert_close(got, want)

@@ -135,9 +135,12 @@ class Partition(CustomGraphModulePass):
     """Inductor's hook at the end of its own passes: from here on nothing of the card is left to Inductor."""
 
     def __call__(self, gm: GraphModule) -> None:
+        from torch._inductor.fx_passes.post_grad import decompose_auto_functionalized
+
         from .partition import partition
 
         views_of_inputs(gm.graph)
+        decompose_auto_functionalized(gm.graph)  # Inductor would do it later, with clones that are loops
         partition(gm)
 
     def uuid(self) -> tuple[str, ...]:

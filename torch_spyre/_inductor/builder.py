@@ -342,7 +342,7 @@ class Builder:
 
     def matmul(self, a: Value, b: Value, dtype: torch.dtype) -> Value:
         """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once; integers in 64 bits."""
-        if a.dtype == torch.bool or a.dtype != b.dtype:
+        if a.dtype == torch.bool or a.dtype != b.dtype or a.dtype.itemsize == 1 and a.dtype.is_floating_point:
             raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")  # PyTorch has an error for it
         batch = broadcast([a.size[:-2], b.size[:-2]])
         m, k, n = a.size[-2], a.size[-1], b.size[-1]

@@ -36,8 +36,10 @@ def note_aliased(graph: fx.Graph) -> tuple[int, ...]:
 def views_of_inputs(graph: fx.Graph) -> None:
     """After: no result that AOTAutograd takes for a view of an input is a view of what is copied into that input."""
     output = graph.output_node()
+    if _ALIASED not in output.meta:  # the body of a loop, whose result may be a node alone
+        return
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
-    for position in output.meta.get(_ALIASED, ()):
+    for position in output.meta[_ALIASED]:
         if isinstance(results[position], fx.Node):
             results[position] = _view_of_input(graph, results[position])
     output.args = (tuple(results),)

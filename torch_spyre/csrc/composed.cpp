@@ -2,12 +2,14 @@
 // parts are not the compiler's, or they write into tensors that are not their results, or PyTorch's way leaves the
 // card.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/batch_norm_native.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/log_softmax.h>
@@ -76,6 +78,26 @@ void multinomial(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       at::native::multinomial(arguments[0].toTensor(), draws, replacement, arguments[3].toOptional<at::Generator>());
   torch::jit::drop(*stack, 4);
   stack->emplace_back(std::move(drawn));
+}
+
+// PyTorch's own clones the whole storage, whose size on the host counts padding.
+at::Tensor copy_of(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  at::Tensor result = at::has_internal_overlap(self) == at::MemOverlap::Yes
+                          ? self.clone()
+                          : at::empty_strided(self.sizes(), self.strides(), self.options());
+  return result.copy_(source, non_blocking);
+}
+
+std::vector<at::Tensor> foreach_copy(at::TensorList self, at::TensorList sources, bool non_blocking) {
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < self.size(); ++i) results.push_back(copy_of(self[i], sources[i], non_blocking));
+  return results;
+}
+
+// The gradient of x[indices].
+at::Tensor& index_put(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, const at::Tensor& values,
+                      bool accumulate, bool /*unsafe*/) {
+  return self.index_put_(indices, values, accumulate);
 }
 
 using Statistics = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -158,6 +180,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", equal);
   m.impl("cross_entropy_loss", cross_entropy_loss);
   m.impl("bernoulli_.Tensor", bernoulli_by);
+  m.impl("copy", copy_of);
+  m.impl("_foreach_copy", foreach_copy);
+  m.impl("_index_put_impl_", index_put);
   m.impl("native_dropout", native_dropout);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);

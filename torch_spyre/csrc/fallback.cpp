@@ -504,9 +504,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                            "linalg_matrix_rank.tol_tensor", "linalg_matrix_rank.out_tol_tensor",
                            "linalg_matrix_rank.atol_rtol_float_out", "linalg_matrix_rank.atol_rtol_tensor_out"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
-  for (const char* name : {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out",
-                           "normal_", "uniform_", "random_", "random_.from", "random_.to", "bernoulli_.float",
-                           "exponential_", "geometric_", "log_normal_", "cauchy_"})
+  for (const char* name :
+       {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out", "normal_", "uniform_",
+        "random_", "random_.from", "random_.to", "bernoulli_.float", "exponential_", "geometric_", "kaiser_window",
+        "kaiser_window.periodic", "kaiser_window.beta", "log_normal_", "cauchy_"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
 }
 

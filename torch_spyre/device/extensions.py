@@ -43,6 +43,7 @@ def install() -> None:
     _after_import("torch._dynamo.trace_rules", _run_generators)
     _after_import("torch._dynamo.backends.registry", _register_backend)
     _after_import("torch._inductor.compile_fx", _install_compiler)
+    _after_import("torch._prims.rng_prims", _add_to_recomputation)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
 
@@ -236,6 +237,12 @@ def _unscale_on_host(original: Any) -> Any:
             self._scale = scale
 
     return unscale_
+
+
+def _add_to_recomputation(rng_prims: ModuleType) -> None:
+    from . import recomputation
+
+    recomputation.add_card(rng_prims)
 
 
 def _open_safetensors_to_card(safetensors: ModuleType) -> None:

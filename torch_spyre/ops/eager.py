@@ -57,6 +57,10 @@ def compile_call(
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
 
+class _Misused(RuntimeError):
+    """What no device would do."""
+
+
 def _compile_call(
     op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], open: Sequence[int]
 ) -> Description | str:
@@ -70,6 +74,8 @@ def _compile_call(
         return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
+    except _Misused:
+        raise
     except Exception as error:
         raise RuntimeError(f"compiling {op} for the card failed: {type(error).__name__}: {error}") from error
 
@@ -100,6 +106,15 @@ def _never_native(op: OpOverload, functional: OpOverload) -> str:
     ):
         return "It writes into other arguments than its results."
     return ""
+
+
+def _without_gaps(tensor: torch.Tensor) -> bool:
+    return torch._debug_has_internal_overlap(tensor) == 0
+
+
+def _meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    starts = a.storage_offset(), b.storage_offset()
+    return max(starts) < min(starts[0] + a.numel(), starts[1] + b.numel())
 
 
 def _written(op: OpOverload) -> list[int]:
@@ -311,6 +326,11 @@ class _Call:
         targets = [self.tensors[i] for i in self.written]
         if any(torch._debug_has_internal_overlap(target) == 1 for target in targets):
             raise Unsupported("Elements of the written tensor share memory.")
+        if torch.Tag.pointwise in self.functional.tags and any(map(self._is_partly_shared, self.written)):
+            raise _Misused(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
         if targets and _dtypes(targets) != _dtypes(results):
             self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
             if self.op._schema.arguments[_written(self.op)[0]].kwarg_only:
@@ -327,6 +347,16 @@ class _Call:
         """Whether the call has another view of the memory that is written: a result then waits in its own tensor."""
         same = [i for i, (_, _, memory) in enumerate(self.places) if memory == self.places[written][2]]
         return any(self.first[i] != self.first[written] for i in same)
+
+    def _is_partly_shared(self, written: int) -> bool:
+        """Whether another view of the call shows a part of what is written; views with gaps are not looked into."""
+        target = self.tensors[written]
+        others = [
+            tensor
+            for tensor, (_, _, memory), first in zip(self.tensors, self.places, self.first, strict=True)
+            if memory == self.places[written][2] and first != self.first[written]
+        ]
+        return any(_without_gaps(each) and _without_gaps(target) and _meet(each, target) for each in others)
 
     def _returns(self, results: Results) -> list[tuple[str, int] | None]:
         if self.written:
