@@ -218,6 +218,16 @@ def an_expanded_view(x):
     return (x + 1)[:1].expand(4, 64), x[0].expand(3, 64)
 
 
+def an_expanded_view_of_a_changed_view(x):
+    turned = x.t()
+    turned.sub_(torch.ones(1, dtype=torch.float32, device=x.device))
+    return turned.expand(2, *turned.shape)
+
+
+def an_expanded_result(x):
+    return (x.t() + 1).expand(2, *x.t().shape)
+
+
 def the_same_twice(x):
     y = x + 1
     return y, y
@@ -245,7 +255,8 @@ def a_changed_temporary(x):
 
 ALIASES = [
     the_input, a_view_of_the_input, a_view_of_a_changed_input, views_of_each_other, a_view_and_its_values,
-    an_expanded_view, the_same_twice, parts, overlapping_windows, nothing_to_do, a_changed_temporary,
+    an_expanded_view, an_expanded_view_of_a_changed_view, an_expanded_result, the_same_twice, parts,
+    overlapping_windows, nothing_to_do, a_changed_temporary,
 ]  # fmt: skip
 
 

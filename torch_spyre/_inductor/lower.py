@@ -59,14 +59,24 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
 
 
 def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
-    """A result in the strides that tracing found, which others count on, unless elements share memory there."""
+    """A result in the strides that tracing found, which others count on; elements that share memory there do so."""
     stride = tuple(integers(node.meta["val"].stride()))
     if builder.buffer(value).dtype != value.dtype:  # a cast that cost nothing inside the kernel does here
         value = builder.copy(value, stride=stride)
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
-    if any(n > 1 and s == 0 for n, s in zip(value.size, stride, strict=True)):
-        return value
+    own = [i for i, (n, s) in enumerate(zip(value.size, stride, strict=True)) if n == 1 or s != 0]
+    if len(own) < len(stride):
+        if any(value.stride[i] for i in range(len(stride)) if i not in own):
+            return value
+        parts = [tuple(given[i] for i in own) for given in (value.size, value.stride, stride)]
+        laid = _laid_out(builder, replace(value, size=parts[0], stride=parts[1]), parts[2])
+        return replace(laid, size=value.size, stride=stride)
+    return _laid_out(builder, value, stride)
+
+
+def _laid_out(builder: Builder, value: Value, stride: tuple[int, ...]) -> Value:
+    """A copy with these strides."""
     out = builder.empty(value.size, value.dtype, stride)
     if out.stride != stride:  # there are gaps: a part of something larger
         reach = 1 + sum((n - 1) * s for n, s in zip(value.size, stride, strict=True))

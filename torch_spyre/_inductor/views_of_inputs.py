@@ -46,20 +46,26 @@ def views_of_inputs(graph: fx.Graph) -> None:
 
 
 def _view_of_input(graph: fx.Graph, result: fx.Node) -> fx.Node:
-    views, root = [], result
-    while root.op == "call_function" and (root.target is _kept or getattr(root.target, "is_view", False)):
+    views: list[fx.Node] = []
+    root = result
+    while (target := _copied_into(root)) is None or not views:
+        if root.op != "call_function" or not (root.target is _kept or getattr(root.target, "is_view", False)):
+            return result
         if root.target is not _kept:
             views.append(root)
         root = root.args[0]  # type: ignore[assignment]
-    target = next((user.args[0] for user in root.users if user.target is _copy and user.args[1] is root), None)
-    if not views or not isinstance(target, fx.Node) or target.op != "placeholder" or not _alike(target, root):
-        return result
     for view in reversed(views):
         with graph.inserting_before(graph.output_node()):
             view = graph.node_copy(view)
         view.args = (target, *view.args[1:])
         target = view
     return target
+
+
+def _copied_into(node: fx.Node) -> fx.Node | None:
+    """The input that becomes what a node is."""
+    targets = (user.args[0] for user in node.users if user.target is _copy and user.args[1] is node)
+    return next((t for t in targets if isinstance(t, fx.Node) and t.op == "placeholder" and _alike(t, node)), None)
 
 
 def _alike(one: fx.Node, other: fx.Node) -> bool:
