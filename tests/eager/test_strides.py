@@ -81,6 +81,13 @@ def test_images_with_channels_last(function):
     torch.testing.assert_close(got.cpu(), want)
 
 
+@pytest.mark.parametrize("function", [torch.minimum, torch.add, torch.lt, torch.atan2])
+def test_operands_are_converted_before_strides_are_chosen(function):
+    a, b = torch.ones(1, 1, dtype=torch.bfloat16).expand(2, 3, 2), torch.ones(2, 3, 2).transpose(0, 2)
+    got, want = (function(a.to(device).expand(2, 3, 2), b.to(device)) for device in ("spyre", "cpu"))
+    assert got.stride() == want.stride() and got.dtype == want.dtype
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_resampling_with_channels_last(mode):
     x = torch.randn(2, 3, 4, 5).permute(0, 3, 1, 2)

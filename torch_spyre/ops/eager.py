@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections.abc import Mapping, Sequence
@@ -296,10 +297,21 @@ class _Call:
         return torch.empty_strided(like.size(), like.stride(), dtype=result.dtype, device="meta")
 
     def _structured_results(self) -> Results:
-        args, kwargs = self._arguments(self.functional, self._shapes(), as_numbers=False)
+        shapes = self._shapes()
+        result = self._structured_result(shapes)
+        if len({shape.dtype for shape in shapes}) == 1:
+            return [result]
+        # The CPU converts operands before it looks at their strides.
+        common = functools.reduce(lambda a, b: b.new_empty(b.size(), dtype=torch.result_type(a, b)), shapes).dtype
+        like = self._structured_result([shape.to(common) for shape in shapes])
+        return [torch.empty_strided(result.size(), like.stride(), dtype=result.dtype, device="meta")]
+
+    def _structured_result(self, shapes: list[torch.Tensor]) -> torch.Tensor:
+        args, kwargs = self._arguments(self.functional, shapes, as_numbers=False)
         try:
             with _ResultsOnly():
-                return [self.functional._op_dk(_STRUCTURED, *args, **kwargs)]
+                result: torch.Tensor = self.functional._op_dk(_STRUCTURED, *args, **kwargs)
+                return result
         except Exception as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
 
