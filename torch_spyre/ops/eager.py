@@ -58,7 +58,14 @@ def compile_call(
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
 
-class _Misused(RuntimeError):
+_SHARED = (
+    "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
+)
+# Ops whose results may not lie over their inputs; those with one element each for one of the inputs may.
+_MOVING = {aten.cat, aten.gather, aten.index_select, aten.take}
+
+
+class _Misused(Exception):
     """What no device would do."""
 
 
@@ -75,8 +82,8 @@ def _compile_call(
         return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
-    except _Misused:
-        raise
+    except _Misused as wrong:
+        raise RuntimeError(str(wrong)) from None
     except Exception as error:
         raise RuntimeError(f"compiling {op} for the card failed: {type(error).__name__}: {error}") from error
 
@@ -336,16 +343,18 @@ class _Call:
 
     def _check_written(self, results: Results) -> None:
         targets = [self.tensors[i] for i in self.written]
+        into_out = bool(targets) and self.op._schema.arguments[_written(self.op)[0]].kwarg_only
         if any(torch._debug_has_internal_overlap(target) == 1 for target in targets):
+            if into_out:
+                raise _Misused(_SHARED.format("more than one element of the written-to tensor refers"))
             raise Unsupported("Elements of the written tensor share memory.")
-        if torch.Tag.pointwise in self.functional.tags and any(map(self._is_partly_shared, self.written)):
-            raise _Misused(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location. Please clone() the tensor before performing the operation."
-            )
+        if (
+            torch.Tag.pointwise in self.functional.tags or into_out and self.functional.overloadpacket in _MOVING
+        ) and any(map(self._is_partly_shared, self.written)):
+            raise _Misused(_SHARED.format("some elements of the input tensor and the written-to tensor refer"))
         if targets and _dtypes(targets) != _dtypes(results):
             self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
-            if self.op._schema.arguments[_written(self.op)[0]].kwarg_only:
+            if into_out:
                 self._apply_to_zeros(self.op)
 
     def _apply_to_zeros(self, op: OpOverload) -> None:

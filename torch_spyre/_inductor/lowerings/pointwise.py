@@ -187,6 +187,8 @@ def sub(b: Builder, x: Value | Number, y: Value | Number, *, alpha: Number = 1) 
 
 @lowers(aten.rsub)
 def rsub(b: Builder, x: Value, y: Value | Number, alpha: Number = 1) -> Value:
+    if any(isinstance(v, bool) or isinstance(v, Value) and v.dtype == torch.bool for v in (x, y)):
+        raise Unsupported("a difference of bools")  # PyTorch has an error for it
     return _scaled(b, "sub", y, x, alpha)
 
 
