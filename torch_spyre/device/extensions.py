@@ -45,6 +45,8 @@ def install() -> None:
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
+    for name in ("transformers.generation.utils", "transformers.integrations.moe"):
+        _after_import(name, _fix_hugging_face)
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -303,6 +305,12 @@ def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).nbytes
 
     safetensors_torch.storage_size = storage_size  # type: ignore[attr-defined]
+
+
+def _fix_hugging_face(module: ModuleType) -> None:
+    from ..models import hugging_face
+
+    hugging_face.FIXES[module.__name__](module)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
