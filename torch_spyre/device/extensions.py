@@ -45,8 +45,8 @@ def install() -> None:
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
-    for name in ("transformers.generation.utils", "transformers.integrations.moe"):
-        _after_import(name, _fix_hugging_face)
+    for name in ("generation.utils", "integrations.moe", "models.whisper.generation_whisper"):
+        _after_import(f"transformers.{name}", _fix_hugging_face)
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:

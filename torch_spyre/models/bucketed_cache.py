@@ -98,6 +98,13 @@ class BucketedLayer(CacheLayerMixin):
             self.length -= abs(tokens_to_remove)
             self.position.sub_(abs(tokens_to_remove))
 
+    def drop_first(self, count: int) -> None:
+        """Forgets the oldest slots."""
+        if count and self.is_initialized:
+            self.keys, self.values = (x[:, :, count : self.length].clone() for x in (self.keys, self.values))
+            self.length -= count
+            self.position.sub_(count)
+
     def reset(self) -> None:
         self.is_initialized, self.length = False, 0
         self.keys = self.values = self.position = None  # type: ignore[assignment]
@@ -114,6 +121,7 @@ class BucketedCache(Cache):
 
     def __init__(self, config: Any) -> None:
         text = config.get_text_config(decoder=True)
+        self.padding = 0  # slots at the beginning that were padded
         self.sizes = sizes_of(text)
         layers: list[Any] = [
             LinearAttentionLayer(number_of_states=given.get("number_of_states", 1))
@@ -150,6 +158,12 @@ class BucketedCache(Cache):
         for layer in self.attention_layers:
             if layer.is_initialized:
                 layer.length = self._expected
+
+
+    def drop_padding(self) -> None:
+        for layer in self.attention_layers:
+            layer.drop_first(self.padding)
+        self.padding = 0
 
 
 def self_attention(cache: Any) -> BucketedCache | None:

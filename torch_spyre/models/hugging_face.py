@@ -24,6 +24,24 @@ import torch
 from ..constants import DEVICE_NAME
 
 
+def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, **options: Any) -> tuple[int, ...]:
+    """Compiles what ``generate`` needs for prompts of up to ``longest`` tokens and ``new_tokens`` more.
+
+    Returns the sizes that prompts are padded to; caches go through the same ones. After it, ``model.generate(...,
+    **options)`` on this many sequences compiles nothing, whatever else it is asked to do: choosing tokens is the host's work.
+    """
+    from .bucketed_cache import sizes_of
+
+    sizes = [size for size in sizes_of(model.config.get_text_config(decoder=True)).up_to(longest + 1) if size > 1]
+    for size in sizes:
+        # A token after the first needs the next size of the cache; the longest prompt goes all the way.
+        count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
+        prompt = torch.zeros((batch_size, size - 1), dtype=torch.int64, device=model.device)
+        mask = torch.ones_like(prompt)
+        model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
+    return tuple(sizes)
+
+
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     setattr(owner, name, functools.wraps(original)(wrap(original)))
@@ -34,9 +52,10 @@ def _on_card(model: Any) -> bool:
 
 
 def _moved(value: Any, device: Any) -> Any:
-    """Tensors in an argument of a model, or in what ``generate`` returns, on another device. Caches stay."""
+    """Tensors in an argument of a model, or in what ``generate`` returns, on another device. Caches stay, and so does
+    float64, which only the host has."""
     if isinstance(value, torch.Tensor):
-        return value.to(device)
+        return value if value.dtype == torch.float64 else value.to(device)
     if type(value) is dict:
         return {name: _moved(one, device) for name, one in value.items()}
     if type(value) in (tuple, list):
@@ -61,20 +80,32 @@ def fix_generation(utils: ModuleType) -> None:
 
 
 def _keep_sequences_on_host(original: Any) -> Any:
-    def generate(self: Any, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _on_card(self):
-            return original(self, inputs, *args, **kwargs)
-        given = [value for value in (inputs, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        kwargs = {name: _moved(value, "cpu") if isinstance(value, torch.Tensor) else value for name, value in kwargs.items()}
-        found = original(self, _moved(inputs, "cpu"), *args, **kwargs)
-        if any(value.device.type == DEVICE_NAME for value in given):
-            if isinstance(found, torch.Tensor):
-                return found.to(self.device)
-            for name, value in list(found.items()):
-                found[name] = _moved(value, self.device)
+            return original(self, *args, **kwargs)
+        prompt = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
+        args, kwargs = (_moved(given, "cpu") for given in (args, kwargs))
+        found = original(self, *args, **kwargs)
+        _return_cache(found)
+        if prompt is not None and prompt.device.type == "cpu":
+            return found
+        if isinstance(found, torch.Tensor):
+            return found.to(self.device)
+        for name, value in list(found.items()):
+            found[name] = _moved(value, self.device)
         return found
 
     return generate
+
+
+def _return_cache(found: Any) -> None:
+    """A caller who goes on with the cache knows nothing of the padding in it."""
+    if isinstance(found, dict) and found.get("past_key_values") is not None:
+        from .bucketed_cache import self_attention
+
+        cache = self_attention(found["past_key_values"])
+        if cache is not None:
+            cache.drop_padding()
 
 
 def _encode_on_card(original: Any) -> Any:
@@ -128,6 +159,7 @@ def _pad_prompts(original: Any) -> Any:
             return original(self, input_ids, generation_config, model_kwargs, **kwargs)
         # At least one token of padding: without any, masks are left out, and that would be another program.
         padding = cache.sizes.at_least(input_ids.shape[1] + 1) - input_ids.shape[1]
+        cache.padding = padding
         mask = model_kwargs.get("attention_mask")
         model_kwargs["attention_mask"] = _padded(torch.ones_like(input_ids) if mask is None else mask, padding)
         for name in ("position_ids", "token_type_ids"):
@@ -210,23 +242,68 @@ def _compile_as_other_accelerators(original: Any) -> Any:
     return valid
 
 
+def fix_whisper(whisper: ModuleType) -> None:
+    """It cuts sequences at time stamps, which is the host's work as well."""
+    mixin = whisper.WhisperGenerationMixin
+    _change(mixin, "generate", _keep_sequences_on_host)
+    _change(mixin, "detect_language", _hear_on_card)
+    _change(mixin, "_retrieve_init_tokens", _return_to_host)
+
+
+def _hear_on_card(original: Any) -> Any:
+    def detect_language(self: Any, input_features: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return original(self, _moved(input_features, self.device), *args, **kwargs)
+
+    return detect_language
+
+
+def _return_to_host(original: Any) -> Any:
+    def retrieve(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, *args, **kwargs)
+        return found.cpu() if _on_card(self) else found
+
+    return retrieve
+
+
 # ---- mixtures of experts
 
 
 def fix_experts(moe: ModuleType) -> None:
-    """The package's default sorts tokens by expert and counts them: sizes that depend on values, which no program has."""
+    """The package's default sorts tokens by expert and counts them: sizes that depend on values, which no program has.
+
+    A few tokens gather the weights of their experts. Many tokens would gather each expert many times: for them every
+    expert sees every token, and what was not chosen is dropped. Both round alike.
+    """
     grouped, batched = moe.grouped_mm_experts_forward, moe.batched_mm_experts_forward
 
     @functools.wraps(grouped)
     def forward(self: Any, hidden_states: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         if hidden_states.device.type != DEVICE_NAME:
             return grouped(self, hidden_states, indices, weights)
-        return batched(self, hidden_states, indices, weights)
+        if self._is_expert_parallel or indices.numel() < self.down_proj.shape[0]:
+            return batched(self, hidden_states, indices, weights)
+        return _every_expert(self, hidden_states, indices, weights)
 
     moe.ALL_EXPERTS_FUNCTIONS.register("grouped_mm", forward)
+
+
+def _every_expert(
+    experts: Any, tokens: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        weight = getattr(experts, name)
+        y = x @ (weight if experts.is_transposed else weight.transpose(1, 2))
+        return y + getattr(experts, f"{name}_bias")[:, None] if experts.has_bias else y
+
+    found = linear(tokens, "gate_up_proj" if experts.has_gate else "up_proj")
+    found = linear(experts._apply_gate(found) if experts.has_gate else experts.act_fn(found), "down_proj")
+    chosen = indices == torch.arange(found.shape[0], device=indices.device)[:, None, None]  # expert, token, choice
+    share = torch.where(chosen, weights, 0).sum(-1, keepdim=True)
+    return torch.where(chosen.any(-1, keepdim=True), found * share, 0).sum(0).to(tokens.dtype)
 
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.generation.utils": fix_generation,
     "transformers.integrations.moe": fix_experts,
+    "transformers.models.whisper.generation_whisper": fix_whisper,
 }

@@ -1,0 +1,91 @@
+"""How far a model's results may lie from fp32's because the card's numbers have 9 fraction bits: derived, by simulation.
+
+The card rounds weights and inputs into its format and each op's result once, to the nearest: an error that is spread
+evenly over half a unit in the last place to either side, for every value of every op, and independent of the others for all
+that matters. Here the host computes the model in fp16, whose own roundings are finer, with the card's weights and with
+such an error added to what each op computes. Fp32 inside norms stays fp32, as on the card; ops that only move or choose
+values round nothing.
+
+The errors of one result over many such runs are its distribution on the card. It is a sum of very many small parts, thus
+close to normal: a value in 10^9 lies six standard deviations out, and the root mean square over some thousand results is
+known to a few percent, so a quarter more is beyond it as well. A layer that computes something else misses both by far: its
+error is a part of the results, and format error is a hundredth of that.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FRACTION_BITS = 9
+
+# Ops whose results are values that were there before.
+_EXACT = {
+    "_unsafe_view", "abs", "alias", "amax", "arange", "as_strided", "bitwise_not", "cat", "clone", "constant_pad_nd", "copy",
+    "copy_", "detach", "embedding", "empty", "empty_like", "expand", "fill_", "flip", "full", "full_like", "gather", "index",
+    "index_copy_", "index_put_", "index_select", "lift_fresh", "masked_fill", "masked_fill_", "max", "neg", "new_empty",
+    "new_zeros", "ones", "permute", "relu", "repeat", "repeat_interleave", "roll", "scatter", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "stack", "t", "tile", "topk", "transpose", "tril", "unbind", "unfold", "unsqueeze", "view",
+    "where", "zero_", "zeros", "zeros_like",
+}  # fmt: skip
+
+
+def _unit(x: torch.Tensor) -> torch.Tensor:
+    """The distance of neighbouring numbers of the format at the magnitude of ``x``."""
+    return torch.exp2(torch.frexp(x.float()).exponent.float() - 1 - FRACTION_BITS)
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    unit = _unit(x)
+    return ((x.float() / unit).round() * unit).to(x.dtype)
+
+
+class _Roundings(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in _EXACT:
+            return found
+        if isinstance(found, torch.Tensor) and found.dtype == torch.float16 and found.device.type == "cpu":
+            error = (torch.rand(found.shape) - 0.5) * _unit(found)
+            found.copy_(found.float() + error)
+        return found
+
+
+@dataclasses.dataclass
+class Allowed:
+    """Per row of results: the root mean square of their errors."""
+
+    deviation: torch.Tensor
+
+    @property
+    def largest(self) -> torch.Tensor:
+        return 6 * self.deviation
+
+    def check(self, found: torch.Tensor, expected: torch.Tensor) -> None:
+        error = (found.float() - expected).abs()
+        worst, typical = error.amax(-1), error.square().mean(-1).sqrt()
+        assert bool(torch.isfinite(found.float()).all())
+        assert bool((worst <= self.largest).all()), (worst / self.deviation).max()
+        assert float(typical.square().mean().sqrt()) <= 1.25 * float(self.deviation.square().mean().sqrt())
+
+
+def derive(model: Any, run: Callable[[Any], torch.Tensor], trials: int = 6) -> Allowed:
+    """The error of ``run(model)`` on the card, against the same on the host in fp32; rows are along the last dimension."""
+    expected = run(model)
+    card = copy.deepcopy(model).half()
+    card.set_attn_implementation("eager")  # attention as the ops it is made of
+    with torch.no_grad():
+        for tensor in (*card.parameters(), *card.buffers()):
+            if tensor.dtype == torch.float16:
+                tensor.copy_(rounded(tensor))
+    torch.manual_seed(7)
+    errors = []
+    for _ in range(trials):
+        with _Roundings(), torch.no_grad():
+            errors.append(run(card).float() - expected)
+    return Allowed(torch.stack(errors).square().mean(-1).mean(0).sqrt())
