@@ -1,15 +1,14 @@
-"""How far a model's results may lie from fp32's because the card's numbers have 9 fraction bits: derived, by simulation.
+"""How far results of a model may lie from fp32's because the card's numbers have 9 fraction bits: by simulation.
 
 The card rounds weights and inputs into its format and each op's result once, to the nearest: an error that is spread
-evenly over half a unit in the last place to either side, for every value of every op, and independent of the others for all
-that matters. Here the host computes the model in fp16, whose own roundings are finer, with the card's weights and with
+evenly over half a unit in the last place to either side, for every value of every op, independent of the others. Here the host computes the model in fp16, whose own roundings are finer, with the card's weights and with
 such an error added to what each op computes. Fp32 inside norms stays fp32, as on the card; ops that only move or choose
 values round nothing.
 
-The errors of one result over many such runs are its distribution on the card. It is a sum of very many small parts, thus
-close to normal: a value in 10^9 lies six standard deviations out, and the root mean square over some thousand results is
-known to a few percent, so a quarter more is beyond it as well. A layer that computes something else misses both by far: its
-error is a part of the results, and format error is a hundredth of that.
+The errors of one result over many such runs are its distribution on the card. It is a sum of very many small parts,
+thus close to normal: a value in 10^9 lies six standard deviations out, and the root mean square over some thousand
+results is known to a few percent, so a quarter more is beyond it as well. A layer that computes something else misses
+both by far: its error is a part of the results, and format error is a hundredth of that.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ FRACTION_BITS = 9
 
 # Ops whose results are values that were there before.
 _EXACT = {
-    "_unsafe_view", "abs", "alias", "amax", "arange", "as_strided", "bitwise_not", "cat", "clone", "constant_pad_nd", "copy",
-    "copy_", "detach", "embedding", "empty", "empty_like", "expand", "fill_", "flip", "full", "full_like", "gather", "index",
-    "index_copy_", "index_put_", "index_select", "lift_fresh", "masked_fill", "masked_fill_", "max", "neg", "new_empty",
-    "new_zeros", "ones", "permute", "relu", "repeat", "repeat_interleave", "roll", "scatter", "select", "slice", "split",
-    "split_with_sizes", "squeeze", "stack", "t", "tile", "topk", "transpose", "tril", "unbind", "unfold", "unsqueeze", "view",
-    "where", "zero_", "zeros", "zeros_like",
+    "_unsafe_view", "abs", "alias", "amax", "arange", "as_strided", "bitwise_not", "cat", "clone", "constant_pad_nd",
+    "copy", "copy_", "detach", "embedding", "empty", "empty_like", "expand", "fill_", "flip", "full", "full_like",
+    "gather", "index", "index_copy_", "index_put_", "index_select", "lift_fresh", "masked_fill", "masked_fill_",
+    "max", "neg", "new_empty", "new_zeros", "ones", "permute", "relu", "repeat", "repeat_interleave", "roll",
+    "scatter", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "t", "tile", "topk", "transpose",
+    "tril", "unbind", "unfold", "unsqueeze", "view", "where", "zero_", "zeros", "zeros_like",
 }  # fmt: skip
 
 
@@ -75,7 +74,7 @@ class Allowed:
 
 
 def derive(model: Any, run: Callable[[Any], torch.Tensor], trials: int = 6) -> Allowed:
-    """The error of ``run(model)`` on the card, against the same on the host in fp32; rows are along the last dimension."""
+    """The error of ``run(model)`` on the card, against the host in fp32; rows are along the last dimension."""
     expected = run(model)
     card = copy.deepcopy(model).half()
     card.set_attn_implementation("eager")  # attention as the ops it is made of

@@ -1,4 +1,4 @@
-"""Prompts of any length, one after the other, as a server gets them: after warm-up nothing compiles and nothing grows."""
+"""Prompts of any length, one after the other, as a server gets them: after warm-up nothing compiles, nothing grows."""
 
 from __future__ import annotations
 

@@ -32,6 +32,9 @@ class BucketedLayer(CacheLayerMixin):
     for each.
     """
 
+    keys: Any
+    values: Any
+    position: Any
     is_compileable = True
     is_croppable = True
 
@@ -52,8 +55,7 @@ class BucketedLayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         count = key_states.shape[-2]
-        compiling = torch.compiler.is_compiling()
-        if not compiling:
+        if not torch.compiler.is_compiling():
             self.make_room(count)
             self.length += count
         if not self.is_initialized:
@@ -86,7 +88,7 @@ class BucketedLayer(CacheLayerMixin):
 
     def get_seq_length(self) -> int:
         if torch.compiler.is_compiling():
-            return self.position if self.is_initialized else 0  # type: ignore[return-value]
+            return self.position if self.is_initialized else 0
         return self.length
 
     def get_max_length(self) -> int:
@@ -107,7 +109,7 @@ class BucketedLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         self.is_initialized, self.length = False, 0
-        self.keys = self.values = self.position = None  # type: ignore[assignment]
+        self.keys = self.values = self.position = None
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self.keys, self.values = (x.repeat_interleave(repeats, dim=0) for x in (self.keys, self.values))
@@ -158,7 +160,6 @@ class BucketedCache(Cache):
         for layer in self.attention_layers:
             if layer.is_initialized:
                 layer.length = self._expected
-
 
     def drop_padding(self) -> None:
         for layer in self.attention_layers:

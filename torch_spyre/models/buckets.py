@@ -53,7 +53,7 @@ def _ladder(longest: int, count: int, granularity: int) -> Ladder:
 
 
 def ladder(longest: int) -> Ladder:
-    """Sizes for sequences of up to ``longest`` elements: at most ``MAX_BUCKETS``, multiples of ``MIN_DEFAULT_GRANULARITY``."""
+    """At most ``MAX_BUCKETS`` sizes, multiples of ``MIN_DEFAULT_GRANULARITY``, for sequences of up to ``longest``."""
     return _ladder(longest, config.max_buckets, config.min_default_granularity)
 
 

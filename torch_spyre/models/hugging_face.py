@@ -5,8 +5,8 @@ Every change looks at the device of the model at hand: models elsewhere run the 
 ``generate`` works as it does on other accelerators, with three differences that are not seen in its results:
 
 * The sequences themselves live on the host. They grow by a token at a time, and each length would be a program.
-* Prompts are padded on the left to a size of the model's ladder (``buckets.py``), masked and with the positions that they
-  have without padding; logits processors, criteria and streamers never see the padding.
+* Prompts are padded on the left to a size of the model's ladder (``buckets.py``), masked, and with the positions that
+  they have without padding; logits processors, criteria and streamers never see the padding.
 * The cache is a :class:`~.bucketed_cache.BucketedCache` unless the caller chose one.
 """
 
@@ -28,7 +28,7 @@ def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, 
     """Compiles what ``generate`` needs for prompts of up to ``longest`` tokens and ``new_tokens`` more.
 
     Returns the sizes that prompts are padded to; caches go through the same ones. After it, ``model.generate(...,
-    **options)`` on this many sequences compiles nothing, whatever else it is asked to do: choosing tokens is the host's work.
+    **options)`` on this many sequences compiles nothing, however it chooses tokens: that is the host's work.
     """
     from .bucketed_cache import sizes_of
 
@@ -287,9 +287,7 @@ def fix_experts(moe: ModuleType) -> None:
     moe.ALL_EXPERTS_FUNCTIONS.register("grouped_mm", forward)
 
 
-def _every_expert(
-    experts: Any, tokens: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+def _every_expert(experts: Any, tokens: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     def linear(x: torch.Tensor, name: str) -> torch.Tensor:
         weight = getattr(experts, name)
         y = x @ (weight if experts.is_transposed else weight.transpose(1, 2))
