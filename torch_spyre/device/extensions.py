@@ -294,9 +294,7 @@ def _open_safetensors_to_card(safetensors: ModuleType) -> None:
 
 def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
     """safetensors asks whether a tensor covers its storage: padding on the card does not count."""
-    original = getattr(safetensors_torch, "storage_size", None)
-    if original is None:  # torch was imported by this very module, which is not complete yet
-        return
+    original = safetensors_torch.storage_size  # type: ignore[attr-defined]
 
     @functools.wraps(original)
     def storage_size(tensor: torch.Tensor) -> int:
@@ -313,6 +311,11 @@ def _fix_hugging_face(module: ModuleType) -> None:
     hugging_face.FIXES[module.__name__](module)
 
 
+def _leave(finder: importlib.abc.MetaPathFinder) -> None:
+    """A new list: whoever goes through the old one would miss the next finder."""
+    sys.meta_path = [other for other in sys.meta_path if other is not finder]
+
+
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Runs a function on a module right after its import, whenever that is."""
 
@@ -324,7 +327,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
+        _leave(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
             run, change = spec.loader.exec_module, self.change
@@ -337,8 +340,27 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+class _WhenComplete(importlib.abc.MetaPathFinder):
+    """Runs a function on a module that imports torch itself, at the first import after it is complete."""
+
+    def __init__(self, module: ModuleType, change: Any) -> None:
+        self.module, self.change = module, change
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if not _is_incomplete(self.module):
+            _leave(self)
+            self.change(self.module)
+
+
+def _is_incomplete(module: ModuleType) -> bool:
+    return getattr(module.__spec__, "_initializing", False)
+
+
 def _after_import(name: str, change: Any) -> None:
-    if name in sys.modules:
-        change(sys.modules[name])
-    else:
+    module = sys.modules.get(name)
+    if module is None:
         sys.meta_path.insert(0, _AfterImport(name, change))
+    elif _is_incomplete(module):
+        sys.meta_path.insert(0, _WhenComplete(module, change))
+    else:
+        change(module)

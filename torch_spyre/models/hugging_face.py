@@ -119,21 +119,27 @@ def _encode_on_card(original: Any) -> Any:
     return prepare
 
 
+# Others rebuild the mask from the length of the sequence, which does not know the padding.
+_PADDING_MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
+
+
 def _use_bucketed_cache(original: Any) -> Any:
-    def prepare(self: Any, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def prepare(self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, *args: Any) -> Any:
         from transformers.cache_utils import EncoderDecoderCache
 
         from .bucketed_cache import BucketedCache
 
         if (
             not _on_card(self)
+            or mode.value not in _PADDING_MODES
+            or generation_config.is_assistant
             or generation_config.cache_implementation not in (None, "static")
             or generation_config.use_cache is False
             or model_kwargs.get("past_key_values") is not None
             or not self._supports_default_dynamic_cache()
             or not BucketedCache.serves(self.config)
         ):
-            return original(self, generation_config, model_kwargs, *args, **kwargs)
+            return original(self, generation_config, model_kwargs, mode, *args)
         cache: Any = BucketedCache(self.config)
         if self.config.is_encoder_decoder:
             cache = EncoderDecoderCache(cache, BucketedCache(self.config))
