@@ -41,7 +41,16 @@ kernel_cache_bytes: int = 1 << 30
 # Sizes of inputs that a graph with changing sizes keeps code for; the least recently used goes first.
 specializations_kept: int = 64
 
-_cache_config_ignore_prefix: list[str] = ["kernel_cache_bytes", "specializations_kept"]
+# Sizes that sequences of any length are padded to (torch_spyre/models/buckets.py): how many, and multiples of what.
+max_buckets: int = int(_number("MAX_BUCKETS", "32", 1, 1 << 16))
+min_default_granularity: int = int(_number("MIN_DEFAULT_GRANULARITY", "4", 1, 1 << 20))
+
+_cache_config_ignore_prefix: list[str] = [
+    "kernel_cache_bytes",
+    "max_buckets",
+    "min_default_granularity",
+    "specializations_kept",
+]
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

@@ -46,6 +46,8 @@ def install() -> None:
     _after_import("torch._prims.rng_prims", _add_to_recomputation)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
+    for name in ("generation.utils", "integrations.moe", "models.whisper.generation_whisper"):
+        _after_import(f"transformers.{name}", _fix_hugging_face)
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -299,9 +301,7 @@ def _open_safetensors_to_card(safetensors: ModuleType) -> None:
 
 def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
     """safetensors asks whether a tensor covers its storage: padding on the card does not count."""
-    original = getattr(safetensors_torch, "storage_size", None)
-    if original is None:  # torch was imported by this very module, which is not complete yet
-        return
+    original = safetensors_torch.storage_size  # type: ignore[attr-defined]
 
     @functools.wraps(original)
     def storage_size(tensor: torch.Tensor) -> int:
@@ -310,6 +310,17 @@ def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).nbytes
 
     safetensors_torch.storage_size = storage_size  # type: ignore[attr-defined]
+
+
+def _fix_hugging_face(module: ModuleType) -> None:
+    from ..models import hugging_face
+
+    hugging_face.FIXES[module.__name__](module)
+
+
+def _leave(finder: importlib.abc.MetaPathFinder) -> None:
+    """A new list: whoever goes through the old one would miss the next finder."""
+    sys.meta_path = [other for other in sys.meta_path if other is not finder]
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -323,7 +334,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
+        _leave(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
             run, change = spec.loader.exec_module, self.change
@@ -336,8 +347,27 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+class _WhenComplete(importlib.abc.MetaPathFinder):
+    """Runs a function on a module that imports torch itself, at the first import after it is complete."""
+
+    def __init__(self, module: ModuleType, change: Any) -> None:
+        self.module, self.change = module, change
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if not _is_incomplete(self.module):
+            _leave(self)
+            self.change(self.module)
+
+
+def _is_incomplete(module: ModuleType) -> bool:
+    return getattr(module.__spec__, "_initializing", False)
+
+
 def _after_import(name: str, change: Any) -> None:
-    if name in sys.modules:
-        change(sys.modules[name])
-    else:
+    module = sys.modules.get(name)
+    if module is None:
         sys.meta_path.insert(0, _AfterImport(name, change))
+    elif _is_incomplete(module):
+        sys.meta_path.insert(0, _WhenComplete(module, change))
+    else:
+        change(module)

@@ -1,0 +1,121 @@
+"""``generate`` of an unmodified model: what it gives on the card is what it gives on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.models import tiny
+from torch_spyre._inductor import config
+from torch_spyre.models.buckets import ladder
+
+PROMPT = tiny.prompts(1, 11)
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[tuple[Any, Any]]:
+    yield tiny.decoder("llama"), tiny.decoder("llama").to("spyre", torch.float16)
+
+
+def _both(models: tuple[Any, Any], prompt: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    host, card = models
+    torch.manual_seed(5)
+    expected = host.generate(prompt, **options)
+    torch.manual_seed(5)
+    if "attention_mask" in options:
+        options["attention_mask"] = options["attention_mask"].to("spyre")
+    with torch.spyre.fallback("error"):
+        found = card.generate(prompt.to("spyre"), **options)
+    return found, expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": False},
+        {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9},
+        {"do_sample": False, "cache_implementation": "dynamic"},
+        {"do_sample": False, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_new_tokens": 9},
+        {"do_sample": False, "num_beams": 3},
+        {"do_sample": True, "num_return_sequences": 3},
+        {"do_sample": False, "use_cache": False},
+    ],
+    ids=["greedy", "sampling", "dynamic", "processors", "beams", "several", "without"],
+)
+def test_the_tokens_are_the_hosts(models: tuple[Any, Any], options: dict[str, Any]) -> None:
+    found, expected = _both(models, PROMPT, max_new_tokens=10, **options)
+    assert found.device.type == "spyre"
+    assert torch.equal(found.cpu(), expected)
+
+
+def test_batches_with_padding(models: tuple[Any, Any]) -> None:
+    prompt, mask = tiny.prompts(3, 11), torch.ones(3, 11, dtype=torch.int64)
+    for row, missing in enumerate((0, 4, 10)):
+        prompt[row, :missing], mask[row, :missing] = 0, 0
+    found, expected = _both(models, prompt, attention_mask=mask, max_new_tokens=10, do_sample=False)
+    assert torch.equal(found.cpu(), expected)
+
+
+def test_long_prompts(models: tuple[Any, Any]) -> None:
+    found, expected = _both(models, tiny.prompts(1, 100), max_new_tokens=8, do_sample=False)
+    assert torch.equal(found.cpu(), expected)
+
+
+def test_padding_changes_no_bit(models: tuple[Any, Any]) -> None:
+    logits = []
+    for granularity in (4, 16, 50):
+        with config.patch(min_default_granularity=granularity):
+            found = models[1].generate(
+                PROMPT.to("spyre"),
+                max_new_tokens=6,
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        logits.append(torch.cat(found.logits).cpu())
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+def test_a_conversation_goes_on_with_its_cache(models: tuple[Any, Any]) -> None:
+    """The cache that comes back holds the tokens of the conversation and nothing else."""
+    found = []
+    for model in models:
+        kwargs = {"max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True}
+        first = model.generate(PROMPT.to(model.device), **kwargs)
+        assert first.past_key_values.get_seq_length() == 11 + 5
+        more = torch.cat([first.sequences, tiny.prompts(1, 3, seed=9).to(model.device)], dim=1)
+        found.append(model.generate(more, past_key_values=first.past_key_values, **kwargs).sequences.cpu())
+    assert torch.equal(*found)
+
+
+def test_models_on_the_host_are_left_alone(models: tuple[Any, Any]) -> None:
+    found = models[0].generate(PROMPT, max_new_tokens=2, return_dict_in_generate=True)
+    assert type(found.past_key_values).__name__ == "DynamicCache"
+
+
+def test_a_host_prompt_gives_host_tokens(models: tuple[Any, Any]) -> None:
+    assert models[1].generate(PROMPT, max_new_tokens=2, do_sample=False).device.type == "cpu"
+
+
+@pytest.mark.parametrize("longest", [1, 3, 100, 1024, 131072])
+def test_ladders(longest: int) -> None:
+    sizes = ladder(longest)
+    assert len(sizes.sizes) <= 32
+    assert all(size % 4 == 0 for size in sizes.sizes)
+    assert sizes.sizes[-1] == -(-longest // 4) * 4
+    for length in {1, longest // 2 or 1, longest}:
+        size = sizes.at_least(length)
+        assert size >= length
+        assert size - length < max(4, 0.5 * length)
+    assert sizes.at_least(longest + 500) >= longest + 500
+
+
+def test_ladders_follow_their_settings() -> None:
+    with config.patch(max_buckets=3, min_default_granularity=64):
+        sizes = ladder(1000)
+    assert len(sizes.sizes) == 3
+    assert all(size % 64 == 0 for size in sizes.sizes)

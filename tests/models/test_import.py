@@ -1,0 +1,38 @@
+"""Whoever imports whom first: models of Hugging Face are prepared for the card."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("transformers")
+
+_CHECK = """
+import transformers
+from transformers.generation.utils import GenerationMixin
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
+for changed in (GenerationMixin._prefill, ALL_EXPERTS_FUNCTIONS["grouped_mm"], WhisperGenerationMixin.generate):
+    assert changed.__code__.co_filename.endswith("hugging_face.py"), changed
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import torch",
+        "import transformers",
+        "import transformers.generation.utils, tabnanny",
+        "import transformers.integrations.moe, tabnanny",
+        "import transformers.models.whisper.generation_whisper, tabnanny",
+    ],
+)
+def test_any_order_of_imports(first: str) -> None:
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", first + _CHECK], check=True)
+
+
+def test_the_device_alone_imports_no_models() -> None:
+    code = "import sys, torch; torch.ones(2, device='spyre'); assert 'torch_spyre.models' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
