@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_spyre.card import description
+from torch_spyre.model_utils import load_model_to_spyre
 
 from .architectures import NEW, PREFILL, PROMPT, Architecture, error_of, load, relative_error
 
@@ -188,7 +189,7 @@ def compiled(architecture: Architecture, host: Any, card: Any, inputs: dict[str,
 def timing(architecture: Architecture) -> dict[str, Any]:
     with torch.device("meta"):
         model = architecture.build("full", HALF)
-    model = model.to_empty(device="spyre")
+    model = load_model_to_spyre(model)
     inputs = tree_map(sent, architecture.inputs(model.config, PREFILL))
     inputs.pop("attention_mask", None)
     torch.spyre.fallback("count")
