@@ -207,7 +207,7 @@ def _parameters_on_meta() -> Iterator[None]:
 
     def on_meta(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         register(self, name, parameter)
-        if parameter is not None:
+        if parameter is not None and parameter.device.type != "meta":  # one that is there already stays tied
             self._parameters[name] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
     with patch.object(nn.Module, "register_parameter", on_meta):

@@ -25,13 +25,15 @@ QUICK = [pytest.param(name, marks=() if name == "llama" else pytest.mark.slow) f
 def pair(name):
     """The model on the card and, with the weights as the card rounded them, on the host in fp32."""
     variant, changes = MODELS[name]
-    torch.manual_seed(0)
     card = get_model(name, variant, device_type="spyre", data_type=torch.float16, **changes).eval()
     assert {p.device.type for p in card.parameters()} == {"spyre"}
     host = get_model(name, variant, device_type="cpu", data_type=torch.float32, **changes).eval()
-    host.load_state_dict(
-        {key: value.cpu().to(host.state_dict()[key].dtype) for key, value in card.state_dict().items()}
-    )
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in host.parameters():  # not every model sets all of them
+            parameter.normal_(float(parameter.dim() == 1), 0.05, generator=generator)
+    card.load_state_dict(host.state_dict())
+    host.load_state_dict({key: value.cpu() for key, value in card.state_dict().items()})
     return host, card
 
 
