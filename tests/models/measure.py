@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -148,27 +149,74 @@ class Forced:
         return forced
 
 
+class Routing:
+    """Which experts the card chose. Where two were tied, the host is asked again with the card's choice."""
+
+    def __init__(self, allowed: float) -> None:
+        self.allowed = allowed
+        self.chosen: dict[str, list[Tensor]] = {}
+        self.rerouted, self.wrong = 0, 0
+
+    def note(self, model: nn.Module) -> list[Any]:
+        def hook(name: str) -> Callable[..., None]:
+            return lambda module, args, output: self.chosen.setdefault(name, []).append(back(index_of(output)))
+
+        return [m.register_forward_hook(hook(name)) for name, m in routers(model)]
+
+    def replay(self, model: nn.Module) -> list[Any]:
+        return [m.register_forward_hook(functools.partial(self.put, name)) for name, m in routers(model)]
+
+    def put(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
+        logits = next(x for x in output if x.is_floating_point() and x.shape[-1] > index_of(output).shape[-1])
+        index = torch.cat(self.chosen[name])
+        missed = logits.topk(index.shape[-1]).values.amin(-1) - logits.gather(1, index).amin(-1)
+        self.rerouted += int((missed > 0).sum())
+        self.wrong += int((missed > tie(logits, self.allowed)).sum())
+        weights = logits.gather(1, index).softmax(-1)
+        return tuple(index if x is index_of(output) else x if x is logits else weights for x in output)
+
+
+def routers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, m) for name, m in model.named_modules() if type(m).__name__.endswith("Router")]
+
+
+def index_of(output: Any) -> Tensor:
+    return next(x for x in output if not x.is_floating_point())
+
+
+def tie(logits: Tensor, allowed: float) -> Tensor:
+    """Two logits closer than this may change places: both are off, each by 4 standard deviations at most."""
+    return 2 * 4 * allowed * logits.double().square().mean(-1).sqrt()
+
+
 def tokens(architecture: Architecture, host: Any, card: Any, inputs: dict[str, Tensor]) -> dict[str, Any]:
     """Teacher-forced on the host's greedy tokens: is the card's argmax the host's, or as good within the error?"""
     given = dict(inputs)
-    ids = given.pop("decoder_input_ids", None)
-    before = 1 if ids is not None else PROMPT
+    before = 1 if given.pop("decoder_input_ids", None) is not None else PROMPT
     options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
-    want = host.generate(**given, **options)
-    chosen = want.sequences[0, before:]
-    forced = {"logits_processor": [Forced(chosen)], "cache_implementation": "static"}
-    got = card.generate(**tree_map(sent, given), **options | forced)
-    counts = {"equal": 0, "tied": 0, "apart": 0}
-    allowed = architecture.tolerance(layers_of(host))
-    for reference, found in zip(want.logits, got.logits, strict=True):
-        reference, found = reference[0], back(found[0])
-        best, picked = int(reference.argmax()), int(found.argmax())
-        gap = (reference[best] - reference[picked]).item()
-        # Both logits are off, each by 4 standard deviations at most.
-        tie = 2 * 4 * allowed * reference.double().square().mean().sqrt().item()
-        counts["equal" if best == picked else "tied" if gap <= tie else "apart"] += 1
-    return counts
+    host_way = host.generate(**given, **options)
+    forced = {"logits_processor": [Forced(host_way.sequences[0, before:])], "cache_implementation": "static"}
+    routing = Routing(architecture.tolerance(layers_of(host)))
+    hooks = routing.note(card)
+    card_way = card.generate(**tree_map(sent, given), **options | forced)
+    got, want = (torch.cat([back(x) for x in way.logits]) for way in (card_way, host_way))
+    hooks += routing.replay(host)
+    if routing.chosen:
+        want = host(host_way.sequences[:, :-1]).logits[0, before - 1 :]
+    for hook in hooks:
+        hook.remove()
+    best, picked = want.argmax(-1), got.argmax(-1)
+    gap = want.amax(-1) - want.gather(1, picked[:, None])[:, 0]
+    tied = (best != picked) & (gap <= tie(want, routing.allowed))
+    apart = (best != picked) & ~tied
+    return {
+        "equal": int((best == picked).sum()),
+        "tied": int(tied.sum()),
+        "apart": int(apart.sum()),
+        "rerouted": routing.rerouted,
+        "misrouted": routing.wrong,
+    }
 
 
 def compiled(architecture: Architecture, host: Any, card: Any, inputs: dict[str, Tensor]) -> dict[str, Any]:

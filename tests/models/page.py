@@ -26,7 +26,8 @@ the same weights (as the card rounded them).
 - **error**: norm of the difference of the results, as a share of their norm, eager and compiled; **allowed**: what the
   roundings to SEN169 on the way imply: 2·2⁻¹⁰·√(roundings / 3). The descriptors count the roundings.
 - **tokens**: {NEW} steps of `generate` with a static cache, teacher-forced on the CPU's greedy tokens: the card's
-  choice is equal, tied (within 8 times the allowed error of a logit) or apart.
+  choice is equal, tied (within 8 times the allowed error of a logit) or apart. A router whose experts are tied may
+  choose otherwise (**rerouted**, of tokens by layers); the CPU is then given the card's choice.
 - **graphs**: of `torch.compile(model.forward)`, and breaks between them.
 """
 
@@ -41,7 +42,7 @@ speech are one pass.
 
 
 OF_RUNS = ("", "modules", "ops", "fallback", "error eager", "compiled", "allowed")
-OF_RUNS += ("tokens equal / tied / apart", "graphs", "breaks")
+OF_RUNS += ("tokens equal / tied / apart", "rerouted", "graphs", "breaks")
 OF_TIMES = ("", "parameters", "prefill, ms", "floor", "distance", "a token, ms", "floor", "distance")
 OF_TIMES += ("memory, GiB", "fallback")
 
@@ -61,9 +62,10 @@ def text(found: dict[str, dict[str, Any]]) -> str:
 
 
 def row_of_run(key: str, run: dict[str, Any]) -> str:
-    name = load(key).name
+    architecture = load(key)
+    name = architecture.name
     if "failed" in run:
-        return row(name, "failed", *[""] * 8)
+        return row(name, "failed", *[""] * 9)
     modules, ops, tokens, compiled = (run.get(part) for part in ("modules", "ops", "tokens", "compiled"))
     return row(
         name,
@@ -74,6 +76,7 @@ def row_of_run(key: str, run: dict[str, Any]) -> str:
         f"{compiled['error']:.4f}",
         f"{run['whole']['allowed']:.4f}",
         f"{tokens['equal']} / {tokens['tied']} / {tokens['apart']}" if tokens else "",
+        tokens["rerouted"] if tokens and architecture.experts else "",
         compiled["graphs"],
         compiled["breaks"],
     )
@@ -115,4 +118,6 @@ def problems(key: str, whats: dict[str, Any]) -> list[str]:
             found.append(f"{how}: off by {error:.2g}, at most {run['whole']['allowed']:.2g}")
     if run.get("tokens", {}).get("apart"):
         found.append(f"{run['tokens']['apart']} tokens differ by more than the error of their logits")
+    if run.get("tokens", {}).get("misrouted"):
+        found.append(f"{run['tokens']['misrouted']} tokens went to experts that were not tied with the CPU's")
     return found

@@ -22,6 +22,12 @@ NEW = 12
 QUICK = [pytest.param(name, marks=() if name == "llama" else pytest.mark.slow) for name in MODELS]
 
 
+@pytest.fixture(autouse=True)
+def no_fallback():
+    with torch.spyre.fallback("error"):
+        yield
+
+
 def pair(name):
     """The model on the card and, with the weights as the card rounded them, on the host in fp32."""
     variant, changes = MODELS[name]

@@ -45,6 +45,7 @@ def install() -> None:
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
+    _after_import("fms.triton.pytorch_ops", _fix_fms)
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -64,6 +65,12 @@ def _register_interface(_: ModuleType) -> None:
 def _run_generators(rules: ModuleType) -> None:
     """Seeds and states of generators are not traced, as those of other devices."""
     rules.add(random.__name__)
+
+
+def _fix_fms(ops: ModuleType) -> None:
+    from ..models import fms
+
+    fms.install(ops)
 
 
 def _register_backend(registry: ModuleType) -> None:
