@@ -48,6 +48,7 @@ def install() -> None:
     _after_import("safetensors.torch", _measure_for_safetensors)
     for name in ("generation.utils", "integrations.moe", "models.whisper.generation_whisper"):
         _after_import(f"transformers.{name}", _fix_hugging_face)
+    _after_import("fms.triton.pytorch_ops", _fix_fms)
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -67,6 +68,12 @@ def _register_interface(_: ModuleType) -> None:
 def _run_generators(rules: ModuleType) -> None:
     """Seeds and states of generators are not traced, as those of other devices."""
     rules.add(random.__name__)
+
+
+def _fix_fms(ops: ModuleType) -> None:
+    from ..models import fms
+
+    fms.install(ops)
 
 
 def _register_backend(registry: ModuleType) -> None:

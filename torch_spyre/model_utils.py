@@ -1,0 +1,214 @@
+"""Weights straight to the card: one tensor at a time, each once, in the layout that the compiler wants."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from . import _C
+from .card import description
+from .constants import DEVICE_NAME
+from .device.properties import get_device_properties
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def load_model_to_spyre(
+    model: nn.Module | str | Path,
+    weights: str | Path | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = DEVICE_NAME,
+) -> Any:
+    """Put a model on the card, parameter by parameter: the host holds one tensor of the file at a time.
+
+    ``model`` is a module, on the host or on ``meta``, or a directory in Hugging Face's form, which is built by
+    transformers. ``weights`` is a safetensors file or a directory of them with the module's names; without it the
+    module's own parameters are sent. ``dtype`` is that of real parameters; constants keep theirs. Parameters stay the
+    same objects, tied ones stay tied. A card in timing mode keeps no values: there a module on ``meta`` is enough.
+    """
+    if not isinstance(model, nn.Module):
+        model, weights = _from_directory(Path(model), dtype)
+    parameters = _unique_parameters(model)
+    if weights is None:
+        for parameter, owners in parameters:
+            _place(parameter, parameter.data, owners, dtype, device)
+    else:
+        _stream(model, _files(Path(weights)), dict(parameters), dtype, device)
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = _sent(buffer, None, buffer.dtype, device)
+    return model
+
+
+def wanted_layout(shape: tuple[int, ...], dtype: torch.dtype, owners: Owners) -> _C.SpyreTensorLayout | None:
+    """How a parameter should lie so that no compiled call moves it; None: as any tensor.
+
+    Products take a Linear's weight in sticks along the inputs, PyTorch's order, as well as along the outputs. But in
+    sticks along the inputs a core reaches over all of it, and one larger than a core's span has its sums split over
+    cores; along the outputs each core has its own part. A table of embeddings, tied to it or not, must keep rows whole.
+    A convolution is a product with its weight as a matrix.
+    """
+    if all(isinstance(module, nn.Linear) and name == "weight" for module, name in owners):
+        default = _C.SpyreTensorLayout(list(shape), dtype)
+        if default.device_bytes() > description.constants()["span_bytes"]:
+            return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
+    if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
+        terms = prod(shape[1:])
+        return _C.SpyreTensorLayout([shape[0], terms], dtype)
+    return None
+
+
+def _unique_parameters(model: nn.Module) -> list[tuple[nn.Parameter, Owners]]:
+    found: dict[nn.Parameter, Owners] = defaultdict(list)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                found[parameter].append((module, name))
+    return list(found.items())
+
+
+def _place(
+    parameter: nn.Parameter, value: Tensor, owners: Owners, dtype: torch.dtype | None, device: torch.device | str
+) -> None:
+    kept = dtype if dtype is not None and parameter.is_floating_point() else parameter.dtype
+    layout = wanted_layout(tuple(value.shape), kept, owners)
+    _C.set_data(parameter, _sent(value, layout, kept, device))
+
+
+def _sent(value: Tensor, layout: _C.SpyreTensorLayout | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    if value.device.type == "meta":
+        if get_device_properties(device).mode != "timing":
+            raise ValueError("this module has no values (it is on meta) and no weights were given")
+        if layout is None:
+            return torch.empty(value.shape, dtype=dtype, device=device)
+        return torch.empty(value.shape, dtype=dtype, device=device, device_layout=layout)  # type: ignore[call-overload]
+    value = value.to(dtype).contiguous()
+    return value.to(device) if layout is None else value.to(device, device_layout=layout)  # type: ignore[call-overload]
+
+
+# --- files
+
+
+def _files(weights: Path) -> list[Path]:
+    if weights.is_file():
+        return [weights]
+    if (weights / INDEX).is_file():
+        names = sorted(set(json.loads((weights / INDEX).read_text())["weight_map"].values()))
+        missing = [name for name in names if not (weights / name).is_file()]
+        if missing:
+            raise FileNotFoundError(f"{weights} lacks {', '.join(missing)}, which its index names")
+        return [weights / name for name in names]
+    files = [weights / SINGLE] if (weights / SINGLE).is_file() else sorted(weights.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{weights} has no safetensors files")
+    return files
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise ImportError("reading weights needs the package safetensors") from None
+    try:
+        with safe_open(str(file), framework="pt") as tensors:
+            yield tensors
+    except SafetensorError as error:
+        raise ValueError(f"{file} is damaged or not whole: {error}") from error
+
+
+def _names(files: list[Path]) -> set[str]:
+    names: set[str] = set()
+    for file in files:
+        with _opened(file) as tensors:
+            names |= set(tensors.keys())
+    return names
+
+
+def _in_model(model: nn.Module) -> dict[str, Tensor]:
+    """Every name that a file may have for a parameter or buffer, tied ones under each of theirs."""
+    found: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    found |= dict(model.named_buffers(remove_duplicate=False))
+    prefix = getattr(model, "base_model_prefix", "") + "."
+    return {name.removeprefix(prefix): value for name, value in found.items()} | found
+
+
+def _stream(
+    model: nn.Module,
+    files: list[Path],
+    owners: dict[nn.Parameter, Owners],
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+) -> None:
+    places, placed = _in_model(model), set()
+    for file in files:
+        with _opened(file) as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - safe_open is no dictionary
+                target = places.get(name)
+                if target is None:
+                    raise ValueError(f"{file} has {name}, which {type(model).__name__} has not")
+                value = tensors.get_tensor(name)
+                if value.shape != target.shape:
+                    raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
+                if isinstance(target, nn.Parameter):
+                    _place(target, value, owners[target], dtype, device)
+                    placed.add(target)
+                else:
+                    target.copy_(value)
+    missing = [name for name, parameter in model.named_parameters() if parameter not in placed]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ValueError(f"no weights for {', '.join(missing[:3])}{more}")
+
+
+# --- Hugging Face's directories
+
+
+def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Module, Path | None]:
+    """The model with no weights yet and where they are, or with weights where only transformers can read them."""
+    if not (directory / "config.json").is_file():
+        raise FileNotFoundError(f"{directory} has no config.json: not a model in Hugging Face's form")
+    try:
+        import transformers
+    except ImportError:
+        raise ImportError("building a model from its directory needs the package transformers") from None
+    config = transformers.AutoConfig.from_pretrained(directory)
+    kind = getattr(transformers, (config.architectures or [""])[0], None)
+    if kind is None:
+        raise ValueError(f"{directory}/config.json names no architecture that transformers has: {config.architectures}")
+    dtype = dtype or config.dtype or torch.float16
+    with _parameters_on_meta():
+        model = kind._from_config(config, dtype=dtype).eval()
+    if not _names(_files(directory)) <= set(_in_model(model)):
+        return kind.from_pretrained(directory, dtype=dtype).eval(), None  # the file has names of another time
+    if (directory / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
+    return model, directory
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Modules made inside have no memory for parameters; buffers, which no file has, are as ever."""
+    register = nn.Module.register_parameter
+
+    def on_meta(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(self, name, parameter)
+        if parameter is not None and parameter.device.type != "meta":  # one that is there already stays tied
+            self._parameters[name] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    with patch.object(nn.Module, "register_parameter", on_meta):
+        yield
