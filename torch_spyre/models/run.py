@@ -57,18 +57,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Loads, generates, reports."""
     _check(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what is being written is cleaned up
     if arguments.mode:
         os.environ["SPYRE_CARD"] = arguments.mode
-    timing = os.environ.get("SPYRE_CARD") == "timing"
-    if timing and (arguments.compare or arguments.chat):
-        raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
     progress = Progress()
     with progress.stage("starting"):
-        _start()
-        from . import report
-    with _refusals_of_the_card():
-        session = _Session(arguments, timing, progress)
+        _import_models()
+    from .. import _C
+    from . import report
+
+    mode = _C.card_mode()
+    if arguments.mode not in (None, mode):
+        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
+    if mode == "timing" and (arguments.compare or arguments.chat):
+        raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
+    with _ended_by_a_signal(), _without_warnings(), _refusals_of_the_card():
+        session = _Session(arguments, mode == "timing", progress)
         generated = session.converse() if arguments.chat else session.write(session.first_prompt())
         if generated is not None:
             divergence = session.compare(generated) if arguments.compare else None
@@ -244,18 +247,43 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ModelError("spyre run needs transformers: pip install 'transformers==5.19.*'")
 
 
-def _start() -> None:
-    """Imports what takes seconds, and turns off what would be printed between the tokens; the report says it."""
+def _import_models() -> None:
+    """What takes seconds. Nothing is looked for on the network, and nothing is printed between the tokens."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
-    from .. import device
+    from . import generation, loading, report  # noqa: F401
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The report says what warnings would say in the middle of a sentence."""
+    from .. import device
+
+    downcast = device.get_downcast_warning()
     device.set_downcast_warning(False)
-    warnings.filterwarnings("ignore", category=device.FallbackWarning)
-    warnings.filterwarnings("ignore", message="SPYRE_CARD=timing")
+    device.reset_fallback_counts()
+    device.reset_peak_memory_stats()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=device.FallbackWarning)
+            warnings.filterwarnings("ignore", message="SPYRE_CARD=timing")
+            yield
+    finally:
+        device.set_downcast_warning(downcast)
+
+
+@contextmanager
+def _ended_by_a_signal() -> Iterator[None]:
+    """Ended from outside, what is being written is cleaned up as after Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
