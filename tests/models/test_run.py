@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -232,6 +233,34 @@ def spyre(*arguments: str, **options) -> subprocess.Popen:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **options,
     )
+
+
+STAGES = {
+    "starting": signal.SIGINT,
+    "loading": signal.SIGTERM,
+    "to the card": signal.SIGKILL,
+    "reading the prompt": signal.SIGTERM,
+}
+
+
+@pytest.mark.slow
+def test_ended_at_any_point_it_leaves_nothing_and_starts_again(tiny, tmp_path):
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "SPYRE_KERNEL_CACHE": str(cache)}
+    arguments = str(tiny), "--prompt", "abc", "--max-new-tokens", "200"
+    for stage, number in STAGES.items():  # the signal comes in what follows
+        process = spyre(*arguments, env=environment)
+        while not process.stderr.readline().startswith(stage):
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        ended = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}[number]
+        assert process.returncode == ended, stage
+        assert number == signal.SIGKILL or not list(cache.glob("aside/*")), stage
+    process = spyre(*arguments, env=environment)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert rows(out)["tokens"] == "3 in the prompt, 200 written"
 
 
 def test_full_size_in_timing_mode():

@@ -61,7 +61,7 @@ def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
     weights = _weight_files(directory) if weights_wanted else ()
     for file in weights:
         _elements(file)
-    return Source(str(directory), configuration, directory, weights)
+    return Source("the model in the box" if directory == BOX else str(directory), configuration, directory, weights)
 
 
 def from_preset(name: str, layers: int | None) -> Source:
