@@ -67,8 +67,7 @@ def compare(reference: Any, model: Any, prompt: list[int], tokens: list[int], lo
     bounds = tie_bounds(hidden[0][0, rows] / scale, head.weight, expected, mine, theirs, layers)
     differing = gaps.flatten()[apart]
     worst = int(differing.argmax()) if len(apart) else 0
-    kl = torch.nn.functional.kl_div(logits.log_softmax(-1), expected.log_softmax(-1), reduction="none", log_target=True)
-    kl = kl.sum(-1)
+    kl = _kl(expected.double().log_softmax(-1), logits.double().log_softmax(-1))
     return Divergence(
         steps=len(tokens),
         agreeing=len(tokens) - len(apart),
@@ -82,6 +81,11 @@ def compare(reference: Any, model: Any, prompt: list[int], tokens: list[int], lo
             for found, wanted in zip(found_layers, expected_layers, strict=True)
         ),
     )
+
+
+def _kl(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Kullback-Leibler divergence by row, of logarithms of probabilities."""
+    return (expected.exp() * (expected - found)).sum(-1)
 
 
 def tie_bounds(

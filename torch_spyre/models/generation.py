@@ -20,6 +20,9 @@ from ..constants import DEVICE_NAME
 CACHE_GRANULARITY = 64
 
 
+Forward = Callable[..., Any]
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How a token is chosen. Temperature 0 takes the most likely one."""
@@ -54,22 +57,23 @@ class Generated:
         return torch.stack([step.logits for step in self.steps])
 
 
-def compiled(model: Any) -> Any:
-    """The same model, its forward one card program per set of sizes."""
-    model.forward = torch.compile(model.forward, dynamic=None)
-    return model
+def compiled(model: Any) -> Forward:
+    """The forward of a model as one card program per set of sizes. The model itself stays eager."""
+    return torch.compile(model.forward, dynamic=None)
 
 
-def generate(model: Any, prompt: list[int], count: int, sampling: Sampling, stop: frozenset[int]) -> Iterator[Step]:
-    """At most ``count`` tokens after a prompt; ends after one of ``stop``."""
+def generate(
+    forward: Forward, config: Any, prompt: list[int], count: int, sampling: Sampling, stop: frozenset[int]
+) -> Iterator[Step]:
+    """At most ``count`` tokens after a prompt, from a model or its compiled forward; ends after one of ``stop``."""
     from transformers import StaticCache
 
     length = -(-(len(prompt) + count) // CACHE_GRANULARITY) * CACHE_GRANULARITY
-    cache = StaticCache(config=model.config, max_cache_len=length)
+    cache = StaticCache(config=config, max_cache_len=length)
     choose = chooser(sampling)
     tokens = prompt
     for _ in range(count):
-        step = _step(model, tokens, cache, choose)
+        step = _step(forward, tokens, cache, choose)
         yield step
         if step.token in stop:
             return
@@ -92,12 +96,12 @@ def chooser(sampling: Sampling) -> Callable[[torch.Tensor], int]:
 
 
 @torch.no_grad()
-def _step(model: Any, tokens: list[int], cache: Any, choose: Callable[[torch.Tensor], int]) -> Step:
+def _step(forward: Forward, tokens: list[int], cache: Any, choose: Callable[[torch.Tensor], int]) -> Step:
     start, end = (device.Event(enable_timing=True) for _ in range(2))
     began = time.monotonic()
     start.record()
     ids = torch.tensor([tokens]).to(DEVICE_NAME)
-    output = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    output = forward(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
     logits = output.logits[0, -1].cpu().float()
     end.record()
     device.synchronize()

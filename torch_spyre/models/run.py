@@ -74,8 +74,9 @@ def run(arguments: argparse.Namespace) -> None:
         session = _Session(arguments, mode == "timing", progress)
         generated = session.converse() if arguments.chat else session.write(session.first_prompt())
         if generated is not None:
+            machine = report.Machine.now()
             divergence = session.compare(generated) if arguments.compare else None
-            print("\n" + report.text(session.source.name, session.model, generated, report.Machine.now(), divergence))
+            print("\n" + report.text(session.source.name, session.model, generated, machine, divergence))
 
 
 class _Session:
@@ -92,8 +93,7 @@ class _Session:
         self.dtype: torch.dtype = getattr(torch, arguments.dtype)
         self.reference: Any | None = None
         self.model = self._conjured() if timing else self._loaded()
-        if arguments.compile:
-            generation.compiled(self.model)
+        self.forward = generation.compiled(self.model) if arguments.compile else self.model
 
     def _source(self) -> Source:
         from . import loading
@@ -180,7 +180,7 @@ class _Session:
             )
         sampling = generation.Sampling(arguments.temperature, arguments.top_p, arguments.seed)
         stop = frozenset() if self.timing else _stop_tokens(self.model)
-        steps = generation.generate(self.model, prompt, count, sampling, stop)
+        steps = generation.generate(self.forward, self.model.config, prompt, count, sampling, stop)
         generated = generation.Generated(prompt)
         if self.timing:
             self._time(steps, count, generated)
