@@ -108,8 +108,8 @@ def conjure(source: Source, dtype: torch.dtype) -> Any:
     return _ready(model.to_empty(device=DEVICE_NAME))
 
 
-def check_size(source: Source, dtype: torch.dtype, copies: int) -> None:
-    """Refuses what would not fit: the card, or ``copies`` of the weights in this machine's memory."""
+def check_size(source: Source, on_card: int, on_host: int) -> None:
+    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
     if source.directory is not None:
         count = sum(_elements(file) for file in source.weights)
     else:
@@ -118,12 +118,11 @@ def check_size(source: Source, dtype: torch.dtype, copies: int) -> None:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(source.configuration)
         count = sum(parameter.numel() for parameter in model.parameters())
-    needed = count * dtype.itemsize
-    _check_card(source.name, needed)
+    _check_card(source.name, count * on_card)
     available = _available_memory()
-    if available is not None and needed * copies > available:
+    if available is not None and count * on_host > available:
         raise ModelError(
-            f"{source.name} takes {needed * copies / 1e9:.1f} GB of this machine's memory, of which "
+            f"{source.name} takes {count * on_host / 1e9:.1f} GB of this machine's memory, of which "
             f"{available / 1e9:.1f} GB are free: --mode timing needs none of it"
         )
 

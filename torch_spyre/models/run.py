@@ -36,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--preset", metavar="NAME", help="a real architecture with random weights, instead of a directory"
     )
     parser.add_argument("--layers", type=int, metavar="N", help="of a preset: only the first N layers")
-    parser.add_argument("--prompt", help="text to go on from")
-    parser.add_argument("--prompt-length", type=int, metavar="N", help="a prompt of N random tokens instead")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", help="text to go on from")
+    prompt.add_argument("--prompt-length", type=int, metavar="N", help="a prompt of N random tokens instead")
     parser.add_argument("--chat", action="store_true", help="a conversation, line by line from standard input")
     parser.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.0, help="0, the default: the most likely token always")
@@ -72,7 +73,14 @@ def run(arguments: argparse.Namespace) -> None:
         raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
     with _ended_by_a_signal(), _without_warnings(), _refusals_of_the_card():
         session = _Session(arguments, mode == "timing", progress)
-        generated = session.converse() if arguments.chat else session.write(session.first_prompt())
+        if arguments.chat:
+            session.load()
+            generated = session.converse()
+        else:
+            prompt = session.first_prompt()
+            session.room(prompt)  # a prompt that does not fit is refused before minutes of loading
+            session.load()
+            generated = session.write(prompt)
         if generated is not None:
             machine = report.Machine.now()
             divergence = session.compare(generated) if arguments.compare else None
@@ -80,20 +88,24 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 class _Session:
-    """A model and its tokenizer, loaded as the command line says."""
+    """A model and its tokenizer, as the command line says."""
 
     def __init__(self, arguments: argparse.Namespace, timing: bool, progress: Progress) -> None:
         import torch
 
-        from . import generation, loading
+        from . import loading
 
         self.arguments, self.timing, self.progress = arguments, timing, progress
         self.source = self._source()
         self.tokenizer = loading.load_tokenizer(self.source)
         self.dtype: torch.dtype = getattr(torch, arguments.dtype)
         self.reference: Any | None = None
-        self.model = self._conjured() if timing else self._loaded()
-        self.forward = generation.compiled(self.model) if arguments.compile else self.model
+
+    def load(self) -> None:
+        from . import generation
+
+        self.model = self._conjured() if self.timing else self._loaded()
+        self.forward = generation.compiled(self.model) if self.arguments.compile else self.model
 
     def _source(self) -> Source:
         from . import loading
@@ -116,7 +128,7 @@ class _Session:
         compared = bool(self.arguments.compare)
         dtype = torch.float32 if compared else self.dtype
         with self.progress.stage("loading"):
-            loading.check_size(self.source, dtype, copies=2)
+            loading.check_size(self.source, on_card=self.dtype.itemsize, on_host=2 * dtype.itemsize)
             model = loading.load(self.source, dtype, self.arguments.seed)
         with self.progress.stage("to the card"):
             if compared:
@@ -134,7 +146,7 @@ class _Session:
             if self.arguments.model:
                 raise ModelError("a model needs something to go on from: --prompt, --prompt-length or --chat")
             return self.encode(BOX_PROMPT)
-        vocabulary = self.model.config.get_text_config(decoder=True).vocab_size
+        vocabulary = self.source.configuration.get_text_config(decoder=True).vocab_size
         generator = torch.Generator().manual_seed(self.arguments.seed)
         return torch.randint(vocabulary, (length or PRESET_PROMPT_LENGTH,), generator=generator).tolist()
 
@@ -167,17 +179,21 @@ class _Session:
             return " ".join(map(str, tokens))
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
 
-    def write(self, prompt: list[int], echo: bool = True) -> Generated:
-        """Generates, and prints tokens as they come."""
-        from . import generation
-
-        arguments = self.arguments
-        count = min(arguments.max_new_tokens, self.source.context - len(prompt))
+    def room(self, prompt: list[int]) -> int:
+        """How many tokens may follow a prompt."""
+        count: int = min(self.arguments.max_new_tokens, self.source.context - len(prompt))
         if count < 1:
             raise ModelError(
                 f"the prompt has {len(prompt)} tokens and {self.source.name} a context of {self.source.context}: "
                 "there is no room for an answer"
             )
+        return count
+
+    def write(self, prompt: list[int], echo: bool = True) -> Generated:
+        """Generates, and prints tokens as they come."""
+        from . import generation
+
+        arguments, count = self.arguments, self.room(prompt)
         sampling = generation.Sampling(arguments.temperature, arguments.top_p, arguments.seed)
         stop = frozenset() if self.timing else _stop_tokens(self.model)
         steps = generation.generate(self.forward, self.model.config, prompt, count, sampling, stop)
