@@ -7,21 +7,35 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .models import run
+from .models.errors import ModelError
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand. What goes wrong is said in one sentence, and the exit code is 1."""
+    """Runs one subcommand. What goes wrong is said in one sentence; ``--traceback`` says where.
+
+    The exit code is 2 for models that cannot be run, 130 after Ctrl-C, and 1 for everything else.
+    """
     arguments = _parser().parse_args(argv)
     try:
         arguments.command(arguments)
-    except (OSError, ValueError, RuntimeError) as error:
-        print(f"spyre: {error}", file=sys.stderr)
-        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if arguments.traceback:
+            raise
+        said = str(error) if isinstance(error, OSError | ValueError | RuntimeError) else f"{error!r}"
+        print(f"spyre: {said}", file=sys.stderr)
+        return 2 if isinstance(error, ModelError) else 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spyre", description="Tools around the spyre card.")
-    _add_sdsc(parser.add_subparsers(required=True, metavar="COMMAND"))
+    parser.add_argument("--traceback", action="store_true", help="when something goes wrong, show where")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
+    _add_sdsc(commands)
     return parser
 
 
@@ -29,12 +43,12 @@ def _add_sdsc(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     sdsc = commands.add_parser("sdsc", help="SuperDSC files: run, check, show")
     actions = sdsc.add_subparsers(required=True, metavar="ACTION")
 
-    run = actions.add_parser("run", help="verify, compile and run one file alone on the card")
-    run.add_argument("file", type=Path)
-    run.add_argument("--input", type=Path, nargs="+", action="extend", default=[], help=".npy, in the op's order")
-    run.add_argument("--seed", type=int, default=0, help="of the random inputs, where none are given")
-    run.add_argument("--output", type=Path, help="where to write the result, as .npy")
-    run.set_defaults(command=_run)
+    alone = actions.add_parser("run", help="verify, compile and run one file alone on the card")
+    alone.add_argument("file", type=Path)
+    alone.add_argument("--input", type=Path, nargs="+", action="extend", default=[], help=".npy, in the op's order")
+    alone.add_argument("--seed", type=int, default=0, help="of the random inputs, where none are given")
+    alone.add_argument("--output", type=Path, help="where to write the result, as .npy")
+    alone.set_defaults(command=_run_sdsc)
 
     check = actions.add_parser("check", help="verify files")
     check.add_argument("files", type=Path, nargs="+")
@@ -45,7 +59,7 @@ def _add_sdsc(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     show.set_defaults(command=_show)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run_sdsc(arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from .backend import single

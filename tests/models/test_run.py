@@ -1,0 +1,277 @@
+"""``spyre run``: what it prints, what it refuses, and the model in the box."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: E402
+
+from torch_spyre.cli import main  # noqa: E402
+from torch_spyre.models import divergence, generation, loading, presets  # noqa: E402
+from torch_spyre.models.errors import ModelError  # noqa: E402
+
+TINY = dict(
+    vocab_size=320,
+    hidden_size=128,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=64,
+    max_position_embeddings=256,
+    eos_token_id=None,
+    bos_token_id=None,
+)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama on disk, without a tokenizer."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("model")
+    AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).half().save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def copied(tiny: Path, tmp_path: Path) -> Path:
+    """The same, to be damaged."""
+    return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def rows(report: str) -> dict[str, str]:
+    """The report after the text."""
+    lines = report[report.rindex("\nmodel ") :].split("\n")[1:]
+    return {line[:12].strip(): line[12:] for line in lines}
+
+
+def test_tokens_and_report(tiny, capsys):
+    assert main(["run", str(tiny), "--prompt", "abc", "--max-new-tokens", "5", "--compare", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    report = rows(printed)
+    assert report["tokens"] == "3 in the prompt, 5 written"
+    assert report["fallbacks"] == "none"
+    assert "per token" in report["on the card"] and "tokens/s" in report["here"]
+    assert report["as CPU fp32"].startswith("5 of 5 tokens") or ", 0 beyond" in report["as CPU fp32"]
+    tokens = [int(token) for token in printed.split("\n", 1)[0].split()]
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    logits = model(torch.tensor([tokens])).logits[0].detach()
+    for position in range(2, 7):  # the CPU's choice at each step, unless another is as good as that
+        assert logits[position].max() - logits[position, tokens[position + 1]] < 0.01
+
+
+def test_sampling_follows_its_seed():
+    logits = torch.tensor([0.0, 1.0, 2.0, 3.0])
+
+    def draws(**sampling):
+        choose = generation.chooser(generation.Sampling(**sampling))
+        return [choose(logits) for _ in range(200)]
+
+    assert draws(temperature=1.0, seed=1) == draws(temperature=1.0, seed=1) != draws(temperature=1.0, seed=2)
+    assert set(draws()) == {3}
+    assert set(draws(temperature=1.0, top_p=0.5)) == {3}  # alone it has 0.64
+    assert set(draws(temperature=1.0, top_p=0.8)) == {2, 3}
+    assert set(draws(temperature=5.0)) == {0, 1, 2, 3}
+
+
+def test_ends_after_a_stop_token(tiny):
+    model = loading.to_card(AutoModelForCausalLM.from_pretrained(tiny), torch.float16, lambda *_: None)
+    steps = list(generation.generate(model, [5, 6], 6, generation.Sampling(), frozenset()))
+    again = list(generation.generate(model, [5, 6], 6, generation.Sampling(), frozenset([steps[2].token])))
+    tokens = [step.token for step in steps]
+    assert [step.token for step in again] == tokens[: tokens.index(tokens[2]) + 1]
+    assert all(step.card_milliseconds > 0 for step in steps)
+
+
+@torch.no_grad()
+def test_divergence_finds_the_layer_that_is_wrong(tiny):
+    reference = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    damaged = copy.deepcopy(reference)
+    damaged.model.layers[1].mlp.down_proj.weight.neg_()
+    prompt, tokens = [7, 8, 9], [10, 11, 12]
+    found = {}
+    for name, model in (("whole", copy.deepcopy(reference)), ("damaged", damaged)):
+        model = loading.to_card(model, torch.float16, lambda *_: None)
+        logits = model(torch.tensor([[*prompt, *tokens]]).to("spyre")).logits[0, 2:-1].cpu().float()
+        found[name] = divergence.compare(reference, model, prompt, tokens, logits)
+    assert found["whole"].agreeing + found["whole"].ties == 3
+    assert found["damaged"].layers[0] == found["whole"].layers[0] < 2**-7
+    assert found["damaged"].worst_layer == 1 and found["damaged"].layers[1] > 10 * found["whole"].layers[1]
+    assert found["damaged"].worst_kl > 10 * found["whole"].worst_kl
+
+
+def test_ties_are_nearer_than_the_roundings_of_the_format():
+    """One layer: sqrt((14 + 3) / 3) roundings of 2**-10, at 4 deviations, and the logits' own."""
+    head = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    hidden = torch.tensor([[3.0, 4.0]])
+    first, second = torch.tensor([1]), torch.tensor([0])
+    bound = divergence.tie_bounds(hidden, head, hidden @ head.T, first, second, layers=1)
+    assert bound.item() == pytest.approx(2**-10 * (4 * (17 / 3) ** 0.5 * 5 + 7))
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one sentence that a command ends with."""
+    assert main(["run", *arguments]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("spyre: ")]
+    assert len(said) == 1
+    return said[0]
+
+
+def test_refuses_directories_without_a_model(copied, tmp_path, capsys):
+    assert "is not a directory" in refused(capsys, str(tmp_path / "none"), "--prompt", "a")
+    (copied / "model.safetensors").unlink()
+    assert "has no model.safetensors" in refused(capsys, str(copied), "--prompt", "a")
+    (copied / "config.json").write_text("{")
+    assert "is not a configuration" in refused(capsys, str(copied), "--prompt", "a")
+    (copied / "config.json").unlink()
+    assert "has no config.json" in refused(capsys, str(copied), "--prompt", "a")
+
+
+@pytest.mark.parametrize("kept", [0, 5, 300, -1])
+def test_refuses_truncated_weights(copied, capsys, kept):
+    file = copied / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    assert "is truncated" in refused(capsys, str(copied), "--prompt", "a")
+
+
+def test_refuses_weights_that_are_something_else(copied, capsys):
+    (copied / "model.safetensors").write_bytes((4).to_bytes(8, "little") + b"oops")
+    assert "is not a safetensors file" in refused(capsys, str(copied), "--prompt", "a")
+
+
+def test_refuses_missing_shards(copied, capsys):
+    index = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
+    (copied / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "has no model-00002-of-00002.safetensors" in refused(capsys, str(copied), "--prompt", "a")
+
+
+def test_refuses_a_checkpoint_that_lacks_weights(copied, capsys):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(copied / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    assert "lacks 1 of its weights, among them model.layers.1.mlp.up_proj.weight" in refused(
+        capsys, str(copied), "--prompt", "a"
+    )
+
+
+@pytest.mark.parametrize("architecture", ["perpetuum", "vit"])
+def test_refuses_architectures(copied, capsys, architecture):
+    (copied / "config.json").write_text(json.dumps({"model_type": architecture}))
+    assert repr(architecture) in refused(capsys, str(copied), "--prompt", "a")
+
+
+def test_refuses_prompts_beyond_the_context(tiny, capsys):
+    assert "a context of 256" in refused(capsys, str(tiny), "--prompt", "a" * 256)
+
+
+def test_refuses_models_larger_than_the_card(tiny, monkeypatch, capsys):
+    monkeypatch.setattr("torch_spyre.device.mem_get_info", lambda: (1000, 2**20))
+    assert "of weights and the card 0.0 GiB of memory" in refused(capsys, str(tiny), "--prompt", "a")
+
+
+def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(loading, "_available_memory", lambda: 1000)
+    assert "--mode timing needs none of it" in refused(capsys, str(tiny), "--prompt", "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--preset", "gpt-9"], "there is no preset 'gpt-9'; there are llama-3.1-8b, "),
+        (["--preset", "llama-3.1-8b", "--layers", "33"], "has 32 layers"),
+        (["--layers", "2"], "--layers is for presets"),
+        (["--preset", "llama-3.1-8b", "DIRECTORY"], "name one of them"),
+        (["--max-new-tokens", "0"], "is no number of tokens"),
+        (["--top-p", "0"], "--top-p between 0 and 1"),
+        (["DIRECTORY"], "needs something to go on from"),
+        (["DIRECTORY", "--prompt", ""], "the prompt is empty"),
+    ],
+)
+def test_refuses_options(tiny, capsys, arguments, said):
+    assert said in refused(capsys, *[str(tiny) if word == "DIRECTORY" else word for word in arguments])
+
+
+def test_traceback_when_asked(tmp_path):
+    with pytest.raises(ModelError):
+        main(["--traceback", "run", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize("name", presets.table())
+def test_presets_have_the_size_of_the_model(name):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(presets.configuration(name))
+    assert sum(parameter.numel() for parameter in model.parameters()) == presets.table()[name]["parameters"]
+    assert len(loading.decoder_layers(model)) == model.config.num_hidden_layers
+
+
+def test_fewer_layers():
+    assert presets.configuration("granite-4.0-h-small", 7).layer_types[4:] == [
+        "linear_attention",
+        "full_attention",
+        "linear_attention",
+    ]
+
+
+def spyre(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch_spyre.cli", "run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
+STAGES = {
+    "starting": signal.SIGINT,
+    "loading": signal.SIGTERM,
+    "to the card": signal.SIGKILL,
+    "reading the prompt": signal.SIGTERM,
+}
+
+
+@pytest.mark.slow
+def test_ended_at_any_point_it_leaves_nothing_and_starts_again(tiny, tmp_path):
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "SPYRE_KERNEL_CACHE": str(cache)}
+    arguments = str(tiny), "--prompt", "abc", "--max-new-tokens", "200"
+    for stage, number in STAGES.items():  # the signal comes in what follows
+        process = spyre(*arguments, env=environment)
+        while not process.stderr.readline().startswith(stage):
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        ended = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}[number]
+        assert process.returncode == ended, stage
+        assert number == signal.SIGKILL or not list(cache.glob("aside/*")), stage
+    process = spyre(*arguments, env=environment)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert rows(out)["tokens"] == "3 in the prompt, 200 written"
+
+
+def test_full_size_in_timing_mode():
+    """8 billion parameters, and neither their memory nor their values."""
+    process = spyre(
+        "--preset", "granite-3.3-8b", "--mode", "timing", "--prompt-length", "64", "--max-new-tokens", "3"
+    )  # fmt: skip
+    out, err = process.communicate(timeout=250)
+    assert process.returncode == 0, err
+    report = rows(out)
+    assert "8.17 billion" in report["model"] and report["tokens"] == "64 in the prompt, 3 written"
+    card, host = report["memory"].split(";")
+    assert float(card.split()[0]) > 8.17e9 * 2 / 2**30
+    assert host.endswith("MiB of this machine") and report["fallbacks"] == "none"

@@ -1,0 +1,231 @@
+"""Models from a directory, from the box or from a preset, checked before anything is read into memory.
+
+transformers says what is wrong with a model in a traceback through its own files, or not at all: weights that a
+checkpoint lacks are filled with random numbers. Here each is one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import device
+from ..constants import DEVICE_NAME
+from . import presets
+from .errors import ModelError
+
+BOX = Path(__file__).parent / "box"
+
+Tick = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from: its configuration, and for a directory the files with its weights."""
+
+    name: str
+    configuration: Any
+    directory: Path | None = None
+    weights: tuple[Path, ...] = ()
+
+    @property
+    def context(self) -> int:
+        """Positions that the model knows; a model that says none takes any number."""
+        text = self.configuration.get_text_config(decoder=True)
+        return int(getattr(text, "max_position_embeddings", None) or 2**31)
+
+
+def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
+    """A Hugging Face directory. Without ``weights_wanted`` its configuration is enough."""
+    from transformers import AutoConfig
+
+    if not directory.is_dir():
+        raise ModelError(f"{directory} is not a directory with a model")
+    if not (directory / "config.json").is_file():
+        raise ModelError(f"{directory} has no config.json: it is not a Hugging Face model")
+    try:
+        architecture = json.loads((directory / "config.json").read_text()).get("model_type")
+    except (ValueError, AttributeError) as error:
+        raise ModelError(f"{directory / 'config.json'} is not a configuration: {error}") from error
+    try:
+        configuration = AutoConfig.from_pretrained(directory)
+    except KeyError as error:
+        raise ModelError(f"{directory}: transformers does not know the architecture {architecture!r}") from error
+    except (ValueError, TypeError) as error:
+        raise ModelError(_unknown(str(directory), architecture, error)) from error
+    weights = _weight_files(directory) if weights_wanted else ()
+    for file in weights:
+        _elements(file)
+    return Source("the model in the box" if directory == BOX else str(directory), configuration, directory, weights)
+
+
+def from_preset(name: str, layers: int | None) -> Source:
+    return Source(name, presets.configuration(name, layers))
+
+
+def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
+    """The model on the host. Weights of a preset are random."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        if source.directory is None:
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(source.configuration, dtype=dtype)
+        else:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                source.directory, dtype=dtype, output_loading_info=True, local_files_only=True
+            )
+            model = loaded[0]
+            if missing := sorted(loaded[1]["missing_keys"]):
+                raise ModelError(f"{source.name} lacks {len(missing)} of its weights, among them {missing[0]}")
+    except ModelError:
+        raise
+    except ValueError as error:  # of a configuration that has no causal language model
+        raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
+    except Exception as error:  # SafetensorError is an Exception and nothing more
+        raise ModelError(f"the weights of {source.name} cannot be read: {_first_line(error)}") from error
+    return _ready(model)
+
+
+def conjure(source: Source, dtype: torch.dtype) -> Any:
+    """The model straight on the card, its weights whatever lies there: for a card that computes no values.
+
+    It is built on the meta device, so that no weight ever takes memory of the host.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(source.configuration, dtype=dtype)
+    except ValueError as error:
+        raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
+    _check_card(source.name, sum(p.numel() for p in model.parameters()) * dtype.itemsize)
+    return _ready(model.to_empty(device=DEVICE_NAME))
+
+
+def check_size(source: Source, on_card: int, on_host: int) -> None:
+    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
+    if source.directory is not None:
+        count = sum(_elements(file) for file in source.weights)
+    else:
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(source.configuration)
+        count = sum(parameter.numel() for parameter in model.parameters())
+    _check_card(source.name, count * on_card)
+    available = _available_memory()
+    if available is not None and count * on_host > available:
+        raise ModelError(
+            f"{source.name} takes {count * on_host / 1e9:.1f} GB of this machine's memory, of which "
+            f"{available / 1e9:.1f} GB are free: --mode timing needs none of it"
+        )
+
+
+def to_card(model: Any, dtype: torch.dtype, tick: Tick) -> Any:
+    """Moves a model layer by layer, so that a layer is never on both sides for long."""
+    layers = decoder_layers(model)
+    for done, layer in enumerate(layers, 1):
+        layer.to(DEVICE_NAME, dtype)
+        tick(done, len(layers))
+    return model.to(DEVICE_NAME, dtype)
+
+
+def decoder_layers(model: Any) -> list[torch.nn.Module]:
+    """The layers that follow each other, whatever a model calls their list."""
+    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    return list(next((found for found in lists if len(found) == count), ()))
+
+
+def load_tokenizer(source: Source) -> Any | None:
+    """The tokenizer of a directory, if it has one."""
+    if source.directory is None or not any((source.directory / name).is_file() for name in _TOKENIZER_FILES):
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source.directory, local_files_only=True)
+    except Exception as error:  # tokenizers raises plain Exceptions
+        raise ModelError(f"the tokenizer of {source.name} cannot be read: {_first_line(error)}") from error
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def _ready(model: Any) -> Any:
+    # The other implementations of experts sort tokens by expert, with shapes that depend on values.
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("batched_mm")
+    return model.eval().requires_grad_(False)
+
+
+def _unknown(name: str, architecture: str | None, error: Exception) -> str:
+    return f"{name}: the architecture {architecture!r} cannot be run as a causal language model: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _check_card(name: str, needed: int) -> None:
+    free, total = device.mem_get_info()
+    if needed > free:
+        raise ModelError(
+            f"{name} has {needed / 2**30:.1f} GiB of weights and the card {total / 2**30:.1f} GiB of memory, "
+            f"of which {free / 2**30:.1f} GiB are free"
+        )
+
+
+def _available_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _weight_files(directory: Path) -> tuple[Path, ...]:
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        single = directory / "model.safetensors"
+        if not single.is_file():
+            raise ModelError(f"{directory} has no model.safetensors: its weights are missing")
+        return (single,)
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"{index} is not an index of weights: {error}") from error
+    for name in names:
+        if not (directory / name).is_file():
+            raise ModelError(f"{directory} has no {name}, where {index.name} says that weights are")
+    return tuple(directory / name for name in names)
+
+
+def _elements(file: Path) -> int:
+    """How many numbers a safetensors file holds, by its header; refuses one whose length is not what that says."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if length > size - 8:
+            raise ModelError(f"{file} is truncated: its header alone should take {length} bytes of {size}")
+        try:
+            header = json.loads(opened.read(length))
+            tensors = [entry for key, entry in header.items() if key != "__metadata__"]
+            end = max((entry["data_offsets"][1] for entry in tensors), default=0)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ModelError(f"{file} is not a safetensors file: {_first_line(error)}") from error
+    if 8 + length + end != size:
+        raise ModelError(f"{file} is truncated: it has {size} bytes and should have {8 + length + end}")
+    count = 0
+    for entry in tensors:
+        elements = 1
+        for extent in entry["shape"]:
+            elements *= extent
+        count += elements
+    return count

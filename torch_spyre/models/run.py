@@ -1,0 +1,331 @@
+"""``spyre run``: a model as it is on disk, on the card, writing text, and what that says of the real card."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import ModelError
+from .progress import Progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from .generation import Generated, Step
+    from .loading import Source
+
+BOX_PROMPT = "Call me Ishmael. Some years ago"
+PRESET_PROMPT_LENGTH = 128
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", type=Path, nargs="?", help="a Hugging Face directory; none: the small model in the box"
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", help="a real architecture with random weights, instead of a directory"
+    )
+    parser.add_argument("--layers", type=int, metavar="N", help="of a preset: only the first N layers")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", help="text to go on from")
+    prompt.add_argument("--prompt-length", type=int, metavar="N", help="a prompt of N random tokens instead")
+    parser.add_argument("--chat", action="store_true", help="a conversation, line by line from standard input")
+    parser.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0, the default: the most likely token always")
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="of sampling, of random weights and of random prompts")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the weights on the card")
+    forward = parser.add_mutually_exclusive_group()
+    forward.add_argument("--eager", dest="compile", action="store_false", help="op by op: starts at once (the default)")
+    forward.add_argument("--compile", action="store_true", help="one program per forward: starts later, runs faster")
+    parser.add_argument(
+        "--compare", choices=("cpu",), help="run the same on the CPU in fp32 and say how far apart they are"
+    )
+    parser.add_argument("--mode", choices=("run", "timing", "strict"), help="of the card; timing: no values, no memory")
+    parser.set_defaults(command=run, compile=False)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Loads, generates, reports."""
+    _check(arguments)
+    if arguments.mode:
+        os.environ["SPYRE_CARD"] = arguments.mode
+    progress = Progress()
+    with progress.stage("starting"):
+        _import_models()
+    from .. import _C
+    from . import report
+
+    mode = _C.card_mode()
+    if arguments.mode not in (None, mode):
+        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
+    if mode == "timing" and (arguments.compare or arguments.chat):
+        raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
+    with _ended_by_a_signal(), _without_warnings(), _refusals_of_the_card():
+        session = _Session(arguments, mode == "timing", progress)
+        if arguments.chat:
+            session.load()
+            generated = session.converse()
+        else:
+            prompt = session.first_prompt()
+            session.room(prompt)  # a prompt that does not fit is refused before minutes of loading
+            session.load()
+            generated = session.write(prompt)
+        if generated is not None:
+            machine = report.Machine.now()
+            divergence = session.compare(generated) if arguments.compare else None
+            print("\n" + report.text(session.source.name, session.model, generated, machine, divergence))
+
+
+class _Session:
+    """A model and its tokenizer, as the command line says."""
+
+    def __init__(self, arguments: argparse.Namespace, timing: bool, progress: Progress) -> None:
+        import torch
+
+        from . import loading
+
+        self.arguments, self.timing, self.progress = arguments, timing, progress
+        self.source = self._source()
+        self.tokenizer = loading.load_tokenizer(self.source)
+        self.dtype: torch.dtype = getattr(torch, arguments.dtype)
+        self.reference: Any | None = None
+
+    def load(self) -> None:
+        from . import generation
+
+        self.model = self._conjured() if self.timing else self._loaded()
+        self.forward = generation.compiled(self.model) if self.arguments.compile else self.model
+
+    def _source(self) -> Source:
+        from . import loading
+
+        if self.arguments.preset:
+            return loading.from_preset(self.arguments.preset, self.arguments.layers)
+        return loading.from_directory(self.arguments.model or loading.BOX, weights_wanted=not self.timing)
+
+    def _conjured(self) -> Any:
+        from . import loading
+
+        with self.progress.stage("laying out the model"):
+            return loading.conjure(self.source, self.dtype)
+
+    def _loaded(self) -> Any:
+        import torch
+
+        from . import loading
+
+        compared = bool(self.arguments.compare)
+        dtype = torch.float32 if compared else self.dtype
+        with self.progress.stage("loading"):
+            loading.check_size(self.source, on_card=self.dtype.itemsize, on_host=2 * dtype.itemsize)
+            model = loading.load(self.source, dtype, self.arguments.seed)
+        with self.progress.stage("to the card"):
+            if compared:
+                self.reference, model = model, copy.deepcopy(model)
+            return loading.to_card(model, self.dtype, self.progress.tick)
+
+    def first_prompt(self) -> list[int]:
+        """What the command line asks to go on from: text, or random tokens, or what suits the model."""
+        import torch
+
+        length = self.arguments.prompt_length
+        if length is None and self.arguments.prompt is not None:
+            return self.encode(self.arguments.prompt)
+        if length is None and self.source.directory is not None:
+            if self.arguments.model:
+                raise ModelError("a model needs something to go on from: --prompt, --prompt-length or --chat")
+            return self.encode(BOX_PROMPT)
+        vocabulary = self.source.configuration.get_text_config(decoder=True).vocab_size
+        generator = torch.Generator().manual_seed(self.arguments.seed)
+        return torch.randint(vocabulary, (length or PRESET_PROMPT_LENGTH,), generator=generator).tolist()
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text. Where there is no tokenizer its bytes stand for them: every vocabulary has so many."""
+        tokens: list[int] = list(text.encode()) if self.tokenizer is None else self.tokenizer.encode(text)
+        if not tokens:
+            raise ModelError("the prompt is empty: a model needs at least one token to go on from")
+        return tokens
+
+    def converse(self) -> Generated | None:
+        """Answers line by line until the input ends. Gives the last answer."""
+        generated = None
+        turns: list[dict[str, str]] = []
+        for line in _lines(self.arguments.prompt):
+            turns.append({"role": "user", "content": line})
+            generated = self.write(self._conversation(turns), echo=False)
+            turns.append({"role": "assistant", "content": self.decode(generated.tokens)})
+        return generated
+
+    def _conversation(self, turns: list[dict[str, str]]) -> list[int]:
+        if self.tokenizer is None:
+            raise ModelError(f"{self.source.name} has no tokenizer to chat with")
+        if not self.tokenizer.chat_template:
+            return self.encode("\n\n".join(turn["content"].strip() for turn in turns))
+        return list(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+
+    def decode(self, tokens: list[int]) -> str:
+        if self.tokenizer is None:
+            return " ".join(map(str, tokens))
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def room(self, prompt: list[int]) -> int:
+        """How many tokens may follow a prompt."""
+        count: int = min(self.arguments.max_new_tokens, self.source.context - len(prompt))
+        if count < 1:
+            raise ModelError(
+                f"the prompt has {len(prompt)} tokens and {self.source.name} a context of {self.source.context}: "
+                "there is no room for an answer"
+            )
+        return count
+
+    def write(self, prompt: list[int], echo: bool = True) -> Generated:
+        """Generates, and prints tokens as they come."""
+        from . import generation
+
+        arguments, count = self.arguments, self.room(prompt)
+        sampling = generation.Sampling(arguments.temperature, arguments.top_p, arguments.seed)
+        stop = frozenset() if self.timing else _stop_tokens(self.model)
+        steps = generation.generate(self.forward, self.model.config, prompt, count, sampling, stop)
+        generated = generation.Generated(prompt)
+        if self.timing:
+            self._time(steps, count, generated)
+        else:
+            self._stream(steps, generated, echo)
+        return generated
+
+    def _time(self, steps: Iterator[Step], count: int, generated: Generated) -> None:
+        with self.progress.stage("timing"):
+            for step in steps:
+                generated.steps.append(step)
+                self.progress.tick(len(generated.steps), count)
+
+    def _stream(self, steps: Iterator[Step], generated: Generated, echo: bool) -> None:
+        """Prints what is new in the text of all tokens: that of a single token may be half a character."""
+        start = generated.prompt if echo else []
+        step: Step | None = self._first(steps)
+        printed = 0
+        while step is not None:
+            generated.steps.append(step)
+            text = self.decode([*start, *generated.tokens])
+            whole = len(text) - text.endswith("\ufffd")
+            print(text[printed:whole], end="", flush=True)
+            printed = whole
+            step = next(steps, None)
+        print()
+
+    def _first(self, steps: Iterator[Step]) -> Step:
+        """The first token, with a bar that follows it through the layers: this is where kernels are made."""
+        from . import loading
+
+        layers = [] if self.arguments.compile else loading.decoder_layers(self.model)
+        with self.progress.stage("compiling" if self.arguments.compile else "reading the prompt"):
+            hooks = [
+                layer.register_forward_hook(lambda *_, done=done: self.progress.tick(done, len(layers)))
+                for done, layer in enumerate(layers, 1)
+            ]
+            try:
+                return next(steps)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+    def compare(self, generated: Generated) -> Any:
+        from . import divergence
+
+        with self.progress.stage("comparing with the CPU"):
+            return divergence.compare(self.reference, self.model, generated.prompt, generated.tokens, generated.logits)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses what contradicts itself, before anything is imported."""
+    if arguments.model and arguments.preset:
+        raise ModelError("a directory and a preset are two models: name one of them")
+    if arguments.layers is not None and not arguments.preset:
+        raise ModelError("--layers is for presets: the layers of a model on disk depend on each other")
+    for option in ("max_new_tokens", "prompt_length"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            raise ModelError(f"--{option.replace('_', '-')} {value} is no number of tokens")
+    if arguments.temperature < 0 or not 0 < arguments.top_p <= 1:
+        raise ModelError("--temperature is at least 0, and --top-p between 0 and 1")
+    if find_spec("transformers") is None:
+        raise ModelError("spyre run needs transformers: pip install 'transformers==5.19.*'")
+
+
+def _import_models() -> None:
+    """What takes seconds. Nothing is looked for on the network, and nothing is printed between the tokens."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    from . import generation, loading, report  # noqa: F401
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The report says what warnings would say in the middle of a sentence."""
+    from .. import device
+
+    downcast = device.get_downcast_warning()
+    device.set_downcast_warning(False)
+    device.reset_fallback_counts()
+    device.reset_peak_memory_stats()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=device.FallbackWarning)
+            warnings.filterwarnings("ignore", message="SPYRE_CARD=timing")
+            yield
+    finally:
+        device.set_downcast_warning(downcast)
+
+
+@contextmanager
+def _ended_by_a_signal() -> Iterator[None]:
+    """Ended from outside, what is being written is cleaned up as after Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _refusals_of_the_card() -> Iterator[None]:
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"the card has too little memory: {str(error).splitlines()[0]}") from error
+
+
+def _stop_tokens(model: Any) -> frozenset[int]:
+    stops = model.generation_config.eos_token_id
+    return frozenset(stops if isinstance(stops, list) else [] if stops is None else [stops])
+
+
+def _lines(first: str | None) -> Iterator[str]:
+    """What a person says: ``first``, then standard input line by line."""
+    if first is not None:
+        yield first
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
