@@ -314,6 +314,21 @@ REFUSED = {
     "qr": lambda x: torch.linalg.qr(x[0]),
     "inverse": lambda x: torch.linalg.inv(x),
     "einsum": lambda x: torch.einsum("ij,jk->ik", x, x),
+    "max of nothing": lambda x: x[:0].max(),
+    "min of no integers": lambda x: x[:0].int().min(),
+    "argmax of nothing": lambda x: x[:0].argmax(0),
+    "index_select by a matrix": lambda x: x.index_select(0, x[:2, :2].long()),
+    "cat without dimensions": lambda x: torch.cat([x[0, 0], x[0, 1]]),
+    "logcumsumexp of integers": lambda x: x.int().logcumsumexp(0),
+    "one_hot of a negative": lambda x: F.one_hot(x[0, :1].long() - 1),
+    "masked_fill": lambda x: x.half().masked_fill(x > 0, -1e9),
+    "masked_fill of fp32": lambda x: x.masked_fill(x > 0, 1e39),
+    "pad with much": lambda x: F.pad(x.half(), (1, 1), value=-1e9),
+    "clamp": lambda x: x.half().clamp(-1e9, 1),
+    "clamp in integers": lambda x: x.half().clamp(0, 100_000),
+    "scatter of much": lambda x: x.half().scatter(1, x[:, :1].long() * 0, -1e9),
+    "index_fill of much": lambda x: x.half().index_fill(1, x[0, :1].long(), -1e9),
+    "alpha": lambda x: torch.add(x.half(), x.half(), alpha=1e9),
 }
 
 
@@ -339,6 +354,43 @@ def test_bad_input_in_a_graph(op):
     compiled = torch.compile(REFUSED[op])
     here = {raised_by(REFUSED[op], x), raised_by(compiled, x)}
     assert raised_by(compiled, x.to("spyre")) in here
+
+
+WRONG_DTYPES = {
+    "softmax of integers": lambda x: F.softmax(x.int(), 0),
+    "var of integers": lambda x: x.int().var(),
+    "std of bools": lambda x: x.bool().std(),
+    "logcumsumexp of bools": lambda x: x.bool().logcumsumexp(0),
+    "hypot of integers": lambda x: torch.hypot(x.int(), x.int()),
+    "lerp of integers": lambda x: torch.lerp(x.int(), x.int(), 0.5),
+    "elu of integers": lambda x: F.elu(x.int()),
+    "leaky_relu of bools": lambda x: F.leaky_relu(x.bool()),
+    "threshold of bools": lambda x: F.threshold(x.bool(), 0, 1),
+    "threshold of much": lambda x: F.threshold(x.half(), 0, -1e9),
+    "addcmul of bools": lambda x: torch.addcmul(x.bool(), x.bool(), x.bool()),
+    "pow of bools": lambda x: x.bool().pow(x.bool()),
+    "argmax of bools": lambda x: x.bool().argmax(),
+    "topk of bools": lambda x: x.bool().topk(2),
+    "add of 8 bits": lambda x: x.to(torch.float8_e4m3fn) + x.to(torch.float8_e4m3fn),
+    "max of 8 bits": lambda x: x.to(torch.float8_e4m3fn).max(),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("rows", [3, 3000], ids=["small", "large"])
+@pytest.mark.parametrize("op", WRONG_DTYPES)
+def test_dtypes_that_the_host_has_no_kernel_for(op, rows):
+    x = torch.arange(4.0 * rows).reshape(rows, 4).clamp(max=400)
+    with pytest.raises(Exception) as here:  # noqa: B017
+        WRONG_DTYPES[op](x)
+    with pytest.raises(here.type, match=re.escape(str(here.value).splitlines()[0])):
+        WRONG_DTYPES[op](x.to("spyre"))
+
+
+def test_results_in_float64_say_so():
+    """Python's operators hide a TypeError."""
+    with pytest.raises(RuntimeError, match="does not support dtype torch.float64.*sub"):
+        torch.tensor(1.5, dtype=torch.float64) - torch.arange(3, device="spyre")
 
 
 def raised_by(function, x):

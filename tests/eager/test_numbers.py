@@ -164,3 +164,47 @@ def test_optimizers_compile_in_their_first_steps_only(make, foreach):
             assert step < 2 or _C.kernel_counts()["compiled"] == compiled
     for a, b in zip(card, host, strict=True):
         torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=1e-5, atol=1e-6)
+
+
+HALF, DOUBLE, TWO = torch.tensor(0.5), torch.tensor(0.5, dtype=torch.float64), torch.tensor(2)
+ON_HOST = {
+    "clamp_": lambda x, at: x.clone().clamp_(max=HALF),
+    "clamp": lambda x, at: x.clamp(min=HALF, max=DOUBLE),
+    "maximum": lambda x, at: torch.maximum(HALF, x),
+    "minimum": lambda x, at: torch.minimum(x, DOUBLE),
+    "fmin": lambda x, at: torch.fmin(x, TWO),
+    "fmax_": lambda x, at: torch.fmax(x, HALF, out=torch.empty_like(x)),
+    "addcmul": lambda x, at: torch.addcmul(x, x, HALF, value=0.25),
+    "addcdiv_": lambda x, at: x.clone().addcdiv_(x, HALF),
+    "masked_fill": lambda x, at: x.masked_fill(x > 0, HALF),
+    "masked_fill_": lambda x, at: x.clone().masked_fill_(x > 0, TWO),
+    "logical_and": lambda x, at: torch.logical_and(x, HALF),
+    "heaviside": lambda x, at: torch.heaviside(x, HALF),
+    "hypot": lambda x, at: torch.hypot(x, HALF),
+    "xlogy": lambda x, at: torch.xlogy(x, HALF),
+    "gcd": lambda x, at: torch.gcd(at, TWO),
+    "maximum of an integer and a half": lambda x, at: torch.maximum(at, HALF),
+    "index_fill": lambda x, at: x.index_fill(0, at, HALF),
+    "index_put": lambda x, at: x.index_put((at,), HALF),
+    "index_put_ of sums": lambda x, at: x.clone().index_put_((at,), HALF, accumulate=True),
+    "a mask": lambda x, at: x.clone().index_put_((x > 0,), HALF),
+}
+
+
+@pytest.mark.parametrize("name", ON_HOST)
+def test_tensors_on_the_host_without_dimensions(name):
+    x, at = torch.linspace(-1, 1, 6).reshape(3, 2), torch.tensor([0, 2])
+    want = ON_HOST[name](x, at)
+    with torch.spyre.fallback("error"):
+        result = ON_HOST[name](x.to("spyre"), at.to("spyre"))
+    assert result.dtype == want.dtype
+    torch.testing.assert_close(result.cpu(), want)
+
+
+def test_such_tensors_share_a_kernel():
+    x = torch.linspace(-1, 1, 70).to("spyre")
+    torch.maximum(x, torch.tensor(0.1))
+    before = eager.kernel_counts()["compiled"]
+    assert torch.maximum(x, torch.tensor(0.3)).amin().item() == pytest.approx(0.3)
+    torch.maximum(x, torch.tensor(0.5))
+    assert eager.kernel_counts()["compiled"] <= before + 1  # amin

@@ -101,6 +101,102 @@ def test_the_smallest_half_is_finite(compiled):
     assert result.cpu().tolist() == [-65472.0] * 3
 
 
+LOWEST = torch.finfo(torch.bfloat16).min
+ON_CARD = torch.tensor(LOWEST, dtype=torch.bfloat16).to("spyre").item()
+
+
+@ways
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda z: z.masked_fill(z == 0, LOWEST),
+        lambda z: torch.where(z == 0, LOWEST, z),
+        lambda z: torch.full_like(z, LOWEST),
+        lambda z: torch.full((3,), LOWEST, dtype=z.dtype, device=z.device),
+        lambda z: z.clone().fill_(LOWEST),
+        lambda z: F.pad(z[:1], (1, 1), value=LOWEST)[::2].repeat(2)[:3],
+        lambda z: F.threshold(z, 1.0, LOWEST),
+        lambda z: z.scatter(0, torch.arange(3, device=z.device), LOWEST),
+        lambda z: z.index_fill(0, torch.arange(3, device=z.device), LOWEST),
+        lambda z: z.index_put((z == 0,), torch.tensor(LOWEST, dtype=z.dtype, device=z.device)),
+        lambda z: (z - float("inf")).nan_to_num(),
+        lambda z: (z - float("inf")).clamp(min=LOWEST),
+        lambda z: F.hardtanh(z - float("inf"), LOWEST, 0.0),
+        lambda z: (1.0 - z) * LOWEST,
+        lambda z: z + LOWEST,
+    ],
+)
+def test_the_lowest_bfloat16_is_the_cards_lowest(op, compiled):
+    """A finite number becomes a finite element; what is computed past the largest is infinite."""
+    zeros = torch.zeros(3, dtype=torch.bfloat16)
+    assert op(zeros).tolist() == [LOWEST] * 3
+    with torch.spyre.fallback("error"):
+        result = (torch.compile(op) if compiled else op)(zeros.to("spyre"))
+    assert result.cpu().tolist() == [ON_CARD] * 3 and -8.6e9 < ON_CARD < -8.5e9
+
+
+@ways
+def test_a_row_that_is_masked_whole(compiled):
+    def masked(z):
+        return z.masked_fill(z == 0, LOWEST).softmax(1)
+
+    zeros = torch.zeros(2, 4, dtype=torch.bfloat16)
+    assert (torch.compile(masked) if compiled else masked)(zeros.to("spyre")).tolist() == [[0.25] * 4] * 2
+
+
+@ways
+def test_past_the_largest_half_is_infinite(compiled):
+    def changed(h):
+        rows, some = h.clone(), h.clone()
+        rows[:1] = -1e9
+        some[h > 0] = -1e9
+        return torch.where(h > 0, h, -1e9), torch.where(h > 0, 1e9, h), rows, some, h * 1e9, h + 1e9
+
+    h = torch.tensor([[-1.0, 2.0], [3.0, -4.0]], dtype=torch.float16)
+    with torch.spyre.fallback("error"):
+        results = (torch.compile(changed) if compiled else changed)(h.to("spyre"))
+    for result, want in zip(results, changed(h), strict=True):
+        assert torch.equal(result.cpu(), want)
+
+
+@ways
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: x.clamp(min=float("nan")),
+        lambda x: x.clamp(max=float("nan")),
+        lambda x: x.clamp_min(float("nan")),
+        lambda x: x.half().clamp(0.0, float("nan")),
+        lambda x: x.int().clamp(min=float("nan")),
+        lambda x: torch.add(x > 0, x < 0, alpha=0),
+        lambda x: torch.add(x > 0, x < 0, alpha=False),
+        lambda x: torch.add(x > 0, x < 0, alpha=3),
+        lambda x: torch.sub((x > 0).int(), (x < 0).int(), alpha=0),
+        lambda x: F.hardswish(x * 1e38),
+        lambda x: torch.addmm(x[:, :6], x / 0, x.t(), alpha=0),
+        lambda x: torch.addmm(x[:, :6], x / 0, x.t(), alpha=0, beta=3),
+        lambda x: torch.addmv(x[:, 0], x / 0, x[0], alpha=0, beta=0),
+        lambda x: torch.tril_indices(4, 5, 1, device=x.device),
+        lambda x: torch.triu_indices(5, 4, device=x.device),
+    ],
+)
+def test_numbers_that_stand_out(op, compiled):
+    result = (torch.compile(op) if compiled else op)(X.to("spyre"))
+    want = op(X)
+    assert result.dtype == want.dtype and torch.equal(result.cpu().isnan(), want.isnan())
+    assert torch.equal(result.cpu().nan_to_num(), want.nan_to_num())
+
+
+@ways
+@pytest.mark.parametrize("exponent", [2**31 - 1, -(2**31) + 1, 2**31])
+def test_exponents_that_fp32_does_not_tell_apart(exponent, compiled):
+    def raised(x):
+        return x.pow(exponent)
+
+    result = (torch.compile(raised) if compiled else raised)(X.to("spyre")).cpu()
+    assert torch.equal(result, raised(X.double()).float())
+
+
 @ways
 @pytest.mark.parametrize(
     "op",

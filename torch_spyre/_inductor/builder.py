@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from math import frexp, isfinite, prod
+from math import frexp, inf, isfinite, prod
 from typing import Any
 
 import torch
@@ -144,6 +144,7 @@ class Builder:
         stride: Sequence[int] | None = None,
     ) -> Value:
         """``name`` of the op table over broadcast inputs, rounded into ``dtype``."""
+        inputs = tuple(v if isinstance(v, Value) else _as_operand(v, dtype) for v in inputs)
         size = out.size if out else broadcast([v.size for v in inputs if isinstance(v, Value)])
         operands = self._operands(name, inputs)
         given = "integer" if any(is_integer(o.dtype) for o in operands[-1:]) else "real"
@@ -410,6 +411,29 @@ def as_kept(value: Any, dtype: torch.dtype) -> Any:
     if is_open(value):
         return value.kept_as(dtype)
     return float(int(value)) if is_integer(dtype) else _C.as_kept(value, dtype)
+
+
+def fitting(value: Any, dtype: torch.dtype) -> Any:
+    """A number that becomes an element of a dtype; PyTorch has an error for those that do not fit."""
+    if isinstance(value, Value) or value is None:
+        return value
+    if dtype.is_floating_point:
+        if not is_open(value) and torch.finfo(dtype).max < abs(value) < inf:  # open ones fit
+            raise Unsupported(f"{value} does not fit {dtype}")
+        return value
+    if not is_integer(dtype) or isinstance(value, float) or (is_open(value) and dtype == torch.int64):  # any fits
+        return value
+    limits = torch.iinfo(dtype)
+    if not (limits.min or -limits.max) <= value <= limits.max:
+        raise Unsupported(f"{value} does not fit {dtype}")
+    return wrapped(int(value), dtype)
+
+
+def _as_operand(value: Any, dtype: torch.dtype) -> Any:
+    """A number takes part in arithmetic as it is; but the largest of the dtype stands for the card's largest."""
+    if dtype not in (torch.float16, torch.bfloat16) or is_open(value) or abs(value) != torch.finfo(dtype).max:
+        return value
+    return as_kept(value, dtype)
 
 
 def _exact(value: Number, dtype: torch.dtype) -> bool:

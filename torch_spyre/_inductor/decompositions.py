@@ -66,6 +66,4 @@ _MORE: list[Any] = [
     aten.linalg_vector_norm,
     aten.logit,
     aten.nll_loss2d_backward,
-    aten.tril_indices,
-    aten.triu_indices,
 ]

@@ -15,9 +15,11 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/nll_loss_nd.h>
+#include <ATen/ops/one_hot_native.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -36,6 +38,13 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
               " and ", other.device());
   return self.sizes() == other.sizes() && (self.numel() == 0 || at::eq(self, other).all().item<bool>());
+}
+
+// PyTorch looks for labels below zero on the host only. Where it asks the card for the largest anyway, so do we.
+at::Tensor one_hot(const at::Tensor& self, int64_t classes) {
+  TORCH_CHECK(classes != -1 || self.numel() == 0 || self.min().item<int64_t>() >= 0,
+              "Class values must be non-negative.");
+  return at::native::one_hot(self, classes);
 }
 
 // Random numbers are the generator's; what is made of them is the card's work.
@@ -177,6 +186,8 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("batch_norm", any_batch_norm);
+  for (const char* name : {"clamp_.Tensor", "addcdiv_"})  // PyTorch would not let numbers on the host come along
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_or_fall_back>());
   m.impl("equal", equal);
   m.impl("cross_entropy_loss", cross_entropy_loss);
   m.impl("bernoulli_.Tensor", bernoulli_by);
@@ -184,6 +195,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_foreach_copy", foreach_copy);
   m.impl("_index_put_impl_", index_put);
   m.impl("native_dropout", native_dropout);
+  m.impl("one_hot", one_hot);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);
   m.impl("normal.Tensor_Tensor", normal_both);

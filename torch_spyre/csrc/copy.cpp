@@ -264,10 +264,13 @@ at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format)
 
 // --- fills
 
-// A number comes in as a tensor of this dtype would: torch.full(...) equals torch.full(...).to("spyre").
-uint32_t incoming(const at::Scalar& value, at::ScalarType dtype) {
+// A number comes in as a tensor of this dtype would: torch.full(...) equals torch.full(...).to("spyre"). To PyTorch,
+// one that a half cannot hold is an error for many elements, and infinite for one.
+uint32_t incoming(const at::Scalar& value, at::ScalarType dtype, bool one) {
   if (dtype != at::kHalf && dtype != at::kBFloat16) return encode_constant(value, dtype);
-  const uint16_t host = dtype == at::kHalf ? value.to<at::Half>().x : value.to<at::BFloat16>().x;
+  const auto any = value.to<float>();
+  const uint16_t host = dtype == at::kHalf ? (one ? at::Half(any) : value.to<at::Half>()).x
+                                           : (one ? at::BFloat16(any) : value.to<at::BFloat16>()).x;
   uint16_t code = 0;
   spyre::host_to_device(host_type(dtype))(&code, &host, 1);
   return code;
@@ -288,7 +291,7 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
     fill_scalar(imaginary, number.imag());
     return self;
   }
-  const uint32_t bits = incoming(value, self.scalar_type());
+  const uint32_t bits = incoming(value, self.scalar_type(), self.numel() == 1);
   if (debugging()) log_line("fill " + text(self) + " on stream " + std::to_string(current_stream(device)));
   card(device).fill(device_view(self), bits, current_stream(device));
   return self;
@@ -301,7 +304,7 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
     copy_from(value.is_alias_of(self) ? value.clone() : value, self, false);
     return self;
   }
-  return fill_scalar(self, value.item());
+  return fill_scalar(self, value.to(self.scalar_type()).item());
 }
 
 at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <unordered_map>
@@ -65,8 +67,23 @@ bool is_default(const c10::Argument& argument, double number) {
   return value && value->isScalar() && value->toScalar().toDouble() == number;
 }
 
+// The largest number of a dtype that has infinities or NaN past it.
+double largest(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::max();
+    case at::kBFloat16:
+      return std::numeric_limits<at::BFloat16>::max();
+    case at::kFloat:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 // Everything about a call that its kernel depends on, as bytes; but for numbers, which kernels may leave to launches.
-// The default of an argument is no such number: it stands for a simpler op.
+// The default of an argument is no such number: it stands for a simpler op. Nor is NaN, nor one that the dtype of a
+// tensor of the call has no room above for: ops differ in what they make of it.
 class Signature {
  public:
   Signature(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
@@ -76,7 +93,7 @@ class Signature {
     const std::vector<c10::Argument>& schema = op.schema().arguments();
     for (size_t i = 0; complete && i < arguments.size(); ++i) {
       const auto number = number_in(arguments[i], schema[i].real_type());
-      if (number && !is_default(schema[i], *number)) {
+      if (number && !is_default(schema[i], *number) && (std::fabs(*number) < limit_ || std::isinf(*number))) {
         add_number(arguments[i]);
         open.push_back(i);
         numbers.push_back(*number);
@@ -171,10 +188,12 @@ class Signature {
     put(key, std::find(blocks_.begin(), blocks_.end(), blocks_.back()) - blocks_.begin());
     put(key, storage.layout());
     tensors.push_back(&tensor);
+    limit_ = std::min(limit_, largest(tensor.scalar_type()));
     return true;
   }
 
-  c10::SmallVector<const spyre::Block*, 8> blocks_;  // of `tensors`
+  double limit_ = std::numeric_limits<double>::max();  // of numbers whose values are not in the key
+  c10::SmallVector<const spyre::Block*, 8> blocks_;    // of `tensors`
 };
 
 // --- kernels

@@ -12,7 +12,8 @@ namespace torch_spyre {
 
 namespace {
 
-constexpr double kLargestHalf = 65472;  // on the card; what is larger would become infinite on the way out
+// On the card: what is larger would become infinite, a Half on the way out.
+constexpr double kLargestHalf = 65472, kLargest = (2.0 - 3.0 / 512) * (1LL << 32);
 
 double rounded_on_the_host(double value, c10::ScalarType dtype) {
   const auto single = static_cast<float>(value);
@@ -38,12 +39,13 @@ double as_kept(double value, c10::ScalarType dtype) {
   if (dtype == c10::ScalarType::Bool) return value != 0;
   if (c10::isIntegralType(dtype, /*includeBool=*/false)) return std::trunc(value) + 0.0;  // there is one zero
   value = rounded_on_the_host(value, dtype);
-  if (dtype == c10::ScalarType::Float || dtype == c10::ScalarType::Double || !std::isfinite(value) || value == 0)
-    return value;
+  const bool half = dtype == c10::ScalarType::Half;
+  if ((!half && dtype != c10::ScalarType::BFloat16) || !std::isfinite(value) || value == 0) return value;
   int exponent = 0;
   const double mantissa = std::frexp(std::fabs(value), &exponent);
   value = std::copysign(std::ldexp(std::floor(mantissa * 1024 + 0.5), exponent - 10), value);
-  return dtype == c10::ScalarType::Half ? std::clamp(value, -kLargestHalf, kLargestHalf) : value;
+  const double largest = half ? kLargestHalf : kLargest;
+  return std::clamp(value, -largest, largest);
 }
 
 }  // namespace torch_spyre

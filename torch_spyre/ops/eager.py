@@ -10,6 +10,7 @@ import operator
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import inf
 from typing import Any
 
 import torch
@@ -33,6 +34,17 @@ _FACTORIES = {
     torch.ops.aten.eye.m_out: torch.ops.aten.eye.m,
 }
 Results = list[torch.Tensor | None]
+
+
+class Float64(Exception):
+    """The result would be float64."""
+
+
+# No TypeError: Python's operators would take it for "unsupported operand types".
+_NO_FLOAT64 = (
+    "Spyre backend does not support dtype torch.float64: the card has no such number format, and {} of these would "
+    "give it. Convert first, for example with .to(torch.float32)."
+)
 
 
 def compile_call(
@@ -84,6 +96,8 @@ def _compile_call(
         return str(refusal)
     except _Misused as wrong:
         raise RuntimeError(str(wrong)) from None
+    except Float64:
+        raise RuntimeError(_NO_FLOAT64.format(op)) from None
     except Exception as error:
         raise RuntimeError(f"compiling {op} for the card failed: {type(error).__name__}: {error}") from error
 
@@ -194,13 +208,15 @@ class _Call:
         leaves = [leaf for value in values for leaf in (value if isinstance(value, list) else [value])]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.tensors = [tensor for tensor in tensors if tensor.device.type == DEVICE_NAME]
-        # Tensors on the host have no dimensions: they are constants of the kernel.
+        # Tensors on the host have no dimensions: they are numbers, or tensors that the kernel makes.
         self.numbers = {id(tensor): tensor.item() for tensor in tensors if tensor.device.type != DEVICE_NAME}
         self.places = _C.argument_places(self.tensors)
         views = [(p, t.dtype, t.size(), t.stride()) for p, t in zip(self.places, self.tensors, strict=True)]
         self.first = [views.index(view) for view in views]  # of the tensors that are one and the same view
         self.inputs = sorted(set(self.first))
         self.written = [self._position(values[i]) for i in _written(op)]
+        numeric = _lowered_whole(functional) and _lowered_with_numbers(functional) or not self._takes_no_numbers()
+        self.made_inside = bool(self.numbers) and not numeric and not self._has_wrapped()
 
     def describe(self) -> Description:
         with torch.no_grad():
@@ -211,6 +227,7 @@ class _Call:
             if resize:
                 return _description(resize=resize)
             self._check_written(results)
+            self._check_with_host()
             returns = self._returns(results)
             if not any(result is not None and result.numel() for result in results):
                 fresh = [r for r in results if r is not None and not self.written]
@@ -248,7 +265,8 @@ class _Call:
         return *_compile(self.functional, self._single(results, apart, {}), inputs), None
 
     def _is_lowered_whole(self) -> bool:
-        return _lowered_whole(self.functional) and (not self._is_numeric() or _lowered_with_numbers(self.functional))
+        op, as_tensors = self.functional, self.made_inside or not self._is_numeric()
+        return _lowered_whole(op) and (as_tensors or _lowered_with_numbers(op))
 
     def _single(self, results: Results, apart: Sequence[int], numbers: Mapping[int, Any]) -> fx.Graph:
         """What :meth:`_trace` finds for an op that has a lowering, without tracing it."""
@@ -288,10 +306,8 @@ class _Call:
             results = self._apply_to_shapes(self.functional, as_numbers=self._has_wrapped())
             if self.functional.overloadpacket in _ITERATED:
                 results = [self._iterated(results[0])]
-        # A tensor without dimensions may decide the dtype where a number does not. Lowerings go by the result's.
-        taken_apart = self.numbers and not self._is_lowered_whole()
-        if taken_apart and _dtypes(results) != _dtypes(self._apply_to_shapes(self.functional)):
-            raise Unsupported("A tensor on the host decides the result's dtype.")
+        if torch.float64 in _dtypes(results) and not self.written:
+            raise Float64
         return results
 
     def _iterated(self, result: torch.Tensor | None) -> torch.Tensor:
@@ -357,6 +373,41 @@ class _Call:
             if into_out:
                 self._apply_to_zeros(self.op)
 
+    def _check_with_host(self) -> None:
+        """Which ops are errors for integers, bools and 8 bits, and for numbers that do not fit, is known to the host's
+        kernels alone: they are asked with few elements. That they lack some for halves is no reason to lack them here.
+        """
+        fits = not any(torch.finfo(torch.float16).max < abs(number) < inf for number in self._all_numbers())
+        halves = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+        replaced = halves if fits else {}
+        given = {tensor.dtype for tensor in self.tensors}
+        if given - {torch.float32, *replaced}:
+            real = {**halves, self.tensors[0].dtype: torch.float32}
+            if self._fails_on_host(replaced) and not self._fails_on_host(real):
+                raise Unsupported(f"{self.tensors[0].dtype} or a number is an error to PyTorch.")
+
+    def _all_numbers(self) -> list[int | float]:
+        return [value for value in self.values if isinstance(value, int | float)]
+
+    def _fails_on_host(self, dtypes: Mapping[torch.dtype, torch.dtype]) -> bool:
+        """Whether the host has an error for such a call, on tensors of few elements, all of them 1 or all of them 0."""
+        few = sum(tensor.numel() for tensor in self.tensors) <= 4096
+
+        def fails(number: int) -> bool:
+            given = [self.tensors[i] for i in self.inputs]
+            sizes = [tensor.size() if few else [min(n, 2) for n in tensor.size()] for tensor in given]
+            pairs = zip(sizes, given, strict=True)
+            try:
+                self._apply(
+                    self.functional,
+                    [torch.full(size, number).to(dtypes.get(tensor.dtype, tensor.dtype)) for size, tensor in pairs],
+                )
+            except Exception:
+                return True
+            return False
+
+        return fails(1) and fails(0)
+
     def _apply_to_zeros(self, op: OpOverload) -> None:
         """Whether ``out=`` may be of another dtype is known to the host's kernels alone."""
         try:
@@ -420,7 +471,7 @@ class _Call:
     def _apply(self, op: OpOverload, inputs: Sequence[torch.Tensor], as_numbers: bool = True) -> Results:
         """``op`` with ``inputs`` in place of the tensors on the card, and numbers in place of those on the host."""
         args, kwargs = self._arguments(op, inputs, as_numbers)
-        call: Any = op.overloadpacket if as_numbers and self._is_numeric() else op
+        call: Any = op.overloadpacket if as_numbers and self._is_numeric() and not self.made_inside else op
         results = call(*args, **kwargs)
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
@@ -459,12 +510,17 @@ class _Call:
                 return value
             if id(value) not in self.numbers:
                 return self._input(inputs, self._position(value))
-            return self.numbers[id(value)] if as_numbers else torch.empty((), dtype=value.dtype, device="cpu")
+            if self.made_inside:
+                return _made_like(inputs[0], self.numbers[id(value)], value.dtype)
+            return self.numbers[id(value)] if as_numbers else torch.empty((), dtype=value.dtype, device="meta")
 
         given = {each.name: replaced(v) for each, v in zip(self.op._schema.arguments, self.values, strict=True)}
         if self.op in _FACTORIES:
             given |= {"dtype": given["out"].dtype, "device": inputs[0].device, "layout": None, "pin_memory": None}
         for position, number in (numbers or {}).items():
+            value = self.values[position]
+            if self.made_inside and isinstance(value, torch.Tensor):
+                number = _made_like(inputs[0], number, value.dtype)
             given[self.op._schema.arguments[position].name] = number
         wanted = op._schema.arguments
         return (
@@ -477,6 +533,17 @@ class _Call:
 
     def _input(self, inputs: Sequence[Any], position: int) -> Any:
         return inputs[self.inputs.index(self.first[position])]
+
+
+def _made_like(one: Any, number: Any, dtype: torch.dtype) -> Any:
+    """A number as a tensor without dimensions where ``one`` is: in its graph, or on its device."""
+    if dtype == torch.float64 and (isinstance(one, fx.Node) or one.device.type != "meta"):
+        dtype = torch.float32  # which it becomes next to others
+    if not isinstance(one, fx.Node):
+        return torch.scalar_tensor(number, dtype=dtype, device=one.device)
+    made = one.graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": dtype})
+    made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+    return made
 
 
 def _compile(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, broadcast, is_integer
+from ..builder import Builder, Number, Unsupported, Value, broadcast, fitting, is_integer
 from ..loop_ir import Access
 from .registry import lowers
 from .views import viewed
@@ -209,6 +209,7 @@ def index_copy(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Valu
 
 @lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 def index_fill(b: Builder, x: Value, dim: int, at: Value, value: Value | Number) -> Value:
+    value = fitting(value, x.dtype)
     return _changed(b, x, lambda table: _put(b, table, _along(table, dim, at), value, "scatter"))
 
 
@@ -224,6 +225,8 @@ def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = Fal
 
 @lowers(aten.index_select.default)
 def index_select(b: Builder, x: Value, dim: int, at: Value) -> Value:
+    if len(at.size) > 1:
+        raise Unsupported("an index of several dimensions")  # PyTorch has an error for it
     table = _one_dim(x)
     out = index(b, table, _along_from_zero(b, table, dim, at))
     return out if x.size else out.squeeze(0)
@@ -263,6 +266,7 @@ def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number
 
 @lowers(aten.scatter.src, aten.scatter.value)
 def scatter(b: Builder, x: Value, dim: int, at: Value, values: Value | Number) -> Value:
+    values = fitting(values, x.dtype)
     return _changed(b, x, lambda table: _scattered(b, table, dim, at, values, "scatter"))
 
 

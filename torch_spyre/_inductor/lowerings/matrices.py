@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..builder import Builder, Number, Value
+from ..builder import Builder, Number, Value, broadcast
 from .registry import lowers
 from .views import view
 
@@ -32,8 +32,11 @@ def vdot(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _added(b: Builder, bias: Value, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
-    """beta * bias + alpha * (x @ y), rounded once; a beta of 0 ignores what the bias holds."""
+    """beta * bias + alpha * (x @ y), rounded once; a factor of 0 ignores what it is for."""
     dtype = b.meta.dtype
+    if alpha == 0:
+        size = (*broadcast([x.size[:-2], y.size[:-2]]), x.size[-2], y.size[-1])
+        return b.full(size, 0, dtype) if beta == 0 else b.copy(_times(b, bias, beta).expand(size))
     if not dtype.is_floating_point:
         return _added_integers(b, bias, b.matmul(x, y, dtype), int(beta), int(alpha))
     if beta == 0 and alpha == 1:
@@ -46,6 +49,11 @@ def _added(b: Builder, bias: Value, x: Value, y: Value, beta: Number, alpha: Num
     if beta != 1:
         bias = b.pointwise("mul", bias, float(beta), dtype=torch.float32)
     return b.pointwise("fma", product, float(alpha), bias, dtype=dtype)
+
+
+def _times(b: Builder, x: Value, factor: Number) -> Value:
+    factor = float(factor) if x.dtype.is_floating_point else int(factor)
+    return x if factor == 1 else b.pointwise("mul", x, factor, dtype=x.dtype)
 
 
 def _added_integers(b: Builder, bias: Value, product: Value, beta: int, alpha: int) -> Value:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, pi
+from math import inf, isnan, nan, pi
 from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, as_kept, is_integer, wrapped
+from ..builder import Builder, Number, Unsupported, Value, as_kept, fitting, is_integer
 from ..launch_numbers import is_open, real, whole
 from .registry import lowers
 
@@ -120,18 +120,6 @@ def compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, Value) else as_kept(v, halves[0]) for v in inputs)
 
 
-def _fitting(value: Any, dtype: torch.dtype) -> Any:
-    """A number that becomes an element of an integer dtype; PyTorch has an error for those that do not fit."""
-    if not is_integer(dtype) or isinstance(value, Value | float) or value is None:
-        return value
-    if is_open(value) and dtype == torch.int64:  # any fits
-        return value
-    limits = torch.iinfo(dtype)
-    if not (limits.min or -limits.max) <= value <= limits.max:
-        raise Unsupported(f"{value} does not fit {dtype}")
-    return wrapped(int(value), dtype)
-
-
 def _row(name: str) -> Callable[..., Value]:
     def lowering(b: Builder, *inputs: Any, **kwargs: Any) -> Value:
         if any(value is not None for value in kwargs.values()):
@@ -165,13 +153,13 @@ def bitwise(b: Builder, *inputs: Any) -> Value:
 def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: Number) -> Value:
     """x + alpha * y, or minus."""
     if b.meta.dtype == torch.bool:
-        return result(b, "logical_or" if name == "add" else "logical_xor", x, y)
+        return result(b, "logical_or" if name == "add" else "logical_xor", x, y if alpha else False)
     if alpha == 1:
         return result(b, name, x, y)
     alpha = alpha if name == "add" else -alpha
     if b.meta.dtype.is_floating_point:
-        return result(b, "fma", y, real(alpha), x)
-    alpha = _fitting(whole(alpha), b.meta.dtype)
+        return result(b, "fma", y, real(fitting(alpha, b.meta.dtype)), x)
+    alpha = fitting(whole(alpha), b.meta.dtype)
     return result(b, "add", x, b.pointwise("mul", y, alpha, dtype=b.meta.dtype))  # both wrap alike
 
 
@@ -234,7 +222,7 @@ def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         if any(isinstance(v, Value) and v.dtype == torch.bool for v in (x, y)):
             x, y = (b.cast(v, b.meta.dtype) if isinstance(v, Value) else v for v in (x, y))
-        return result(b, "pow", _fitting(x, b.meta.dtype), _fitting(y, b.meta.dtype))
+        return result(b, "pow", fitting(x, b.meta.dtype), fitting(y, b.meta.dtype))
     if isinstance(y, Value) or not isinstance(x, Value):
         return result(b, "pow", x, y)
     if y == 2:
@@ -243,6 +231,8 @@ def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
         return b.copy(b.cast(x, b.meta.dtype), stride=b.meta.stride())
     if y in (0.5, -0.5, -1):
         return result(b, {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}[y], x)
+    if b.meta.dtype == torch.float32 and abs(y) > 2**24 and y % 2 == 1:  # as fp32 it is even
+        return result(b, "copysign", b.pointwise("pow", x, float(y), dtype=torch.float32), x)
     return result(b, "pow", x, float(y))
 
 
@@ -292,18 +282,30 @@ def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) 
     else:
         low, high = (*bounds, None, None)[:2] if bounds else (min, max)
         high = max if high is None else high
+    if any(_is_nan(bound) for bound in (low, high)):
+        return b.fill(nan, b.like_meta())
     if isinstance(low, Value) or isinstance(high, Value):
         if low is not None:
             x = b.pointwise("maximum", x, low, dtype=b.meta.dtype)
         return x if high is None else b.pointwise("minimum", x, high, dtype=b.meta.dtype)
     if is_integer(b.meta.dtype) and not isinstance(low, float) and not isinstance(high, float):
-        low, high = _fitting(low, b.meta.dtype), _fitting(high, b.meta.dtype)
+        low, high = fitting(low, b.meta.dtype), fitting(high, b.meta.dtype)
         return result(
             b, "clamp", x, parameters=(-(2.0**31) if low is None else low, 2.0**31 - 1 if high is None else high)
         )
     if is_integer(x.dtype):
         x = b.cast(x, torch.float32)
-    return result(b, "clamp", x, parameters=(-inf if low is None else low, inf if high is None else high))
+    return _clamped(b, x, -inf if low is None else low, inf if high is None else high)
+
+
+def _clamped(b: Builder, x: Value, low: Number, high: Number) -> Value:
+    """Between bounds that are elements of the result's dtype."""
+    dtype = b.meta.dtype
+    return result(b, "clamp", x, parameters=(as_kept(fitting(low, dtype), dtype), as_kept(fitting(high, dtype), dtype)))
+
+
+def _is_nan(bound: Any) -> bool:
+    return isinstance(bound, float) and not is_open(bound) and isnan(bound)  # open ones are numbers
 
 
 @lowers(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
@@ -312,13 +314,21 @@ def where(b: Builder, condition: Value, x: Value | Number, y: Value | Number) ->
         condition = b.cast(condition, torch.bool)
     if b.meta.dtype.is_floating_point:
         x, y = (as_kept(v, b.meta.dtype) if not isinstance(v, Value) else v for v in (x, y))
-    x, y = _fitting(x, b.meta.dtype), _fitting(y, b.meta.dtype)
+    x, y = fitting(x, b.meta.dtype), fitting(y, b.meta.dtype)
     return result(b, "where", condition, x, y)
 
 
 @lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(b: Builder, x: Value, mask: Value, value: Value | Number) -> Value:
-    return where(b, mask, value, x)
+    return where(b, mask, fitting(value, b.meta.dtype), x)
+
+
+@lowers(aten.threshold.default)
+def threshold(b: Builder, x: Value, limit: Number, value: Number) -> Value:
+    if is_integer(x.dtype):
+        limit, value = whole(limit), whole(value)
+    below = b.pointwise("le", *compared((x, limit)), dtype=torch.bool)
+    return masked_fill(b, x, below, value)
 
 
 @lowers(aten.gelu.default)
@@ -349,19 +359,18 @@ def leaky_relu(b: Builder, x: Value, slope: Number = 0.01) -> Value:
 def hardtanh(b: Builder, x: Value, low: Number = -1, high: Number = 1) -> Value:
     if b.op is aten.relu6.default:
         low, high = 0, 6
-    return result(b, "clamp", x, parameters=(low, high))
+    return clamp(b, x, low, high)
 
 
 @lowers(aten.nan_to_num.default)
 def nan_to_num(
     b: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    largest = torch.finfo(b.meta.dtype).max if b.meta.dtype.is_floating_point else 0
-    if is_integer(x.dtype):
+    if not x.dtype.is_floating_point:
         return b.copy(x)
-    largest = as_kept(largest, b.meta.dtype)
+    largest = torch.finfo(x.dtype).max
     values = (nan or 0.0, largest if posinf is None else posinf, -largest if neginf is None else neginf)
-    return result(b, "nan_to_num", x, parameters=values)
+    return result(b, "nan_to_num", x, parameters=tuple(as_kept(value, x.dtype) for value in values))
 
 
 @lowers(aten.lerp.Scalar, aten.lerp.Tensor)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Value, is_integer
+from ..builder import Builder, Number, Unsupported, Value, is_integer
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -40,7 +40,13 @@ def prod(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype:
     return fold(b, "prod", x, dim, keepdim, b.meta.dtype)
 
 
+def _check_some(x: Value, dim: Any) -> None:
+    if any(x.size[d] == 0 for d in _dims(x, dim) if x.size):
+        raise Unsupported("there is nothing to choose from")  # PyTorch has an error for it
+
+
 def _extreme(b: Builder, name: str, x: Value, dim: Any, keepdim: bool) -> Value:
+    _check_some(x, dim)
     if x.dtype == torch.bool:
         name = {"amax": "any", "amin": "all"}[name]
     if is_integer(x.dtype):
@@ -76,6 +82,7 @@ def all_(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
 def _position(b: Builder, name: str, x: Value, dim: int | None, keepdim: bool) -> Value:
     if not x.size:
         return b.full([], 0, torch.int64)
+    _check_some(x, dim)
     return b.position(name, x, _dims(x, dim), keepdim)
 
 
@@ -118,6 +125,8 @@ def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None)
 
 @lowers(aten._logcumsumexp.default, aten.logcumsumexp.default)
 def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
+    if not x.dtype.is_floating_point:
+        raise Unsupported(f"logarithms of {x.dtype}")  # PyTorch has an error for it
     return b.along("logcumsumexp", x, dim, b.meta.dtype)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value
+from ..builder import Builder, Number, Unsupported, Value, fitting
 from .registry import lowers
 from .views import viewed
 
@@ -18,6 +18,8 @@ aten = torch.ops.aten
 @lowers(aten.cat.default)
 def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     out = b.like_meta()
+    if not out.size:
+        raise Unsupported("tensors without dimensions")  # PyTorch has an error for it
     tensors = [t for t in tensors if t.size != (0,) or len(out.size) == 1]
     at = 0
     for tensor in tensors:
@@ -54,7 +56,7 @@ def pad(b: Builder, x: Value, padding: Sequence[int], value: Number) -> Value:
 
 @lowers(aten.constant_pad_nd.default)
 def constant_pad_nd(b: Builder, x: Value, padding: Sequence[int], value: Number = 0) -> Value:
-    return pad(b, x, padding, value)
+    return pad(b, x, padding, fitting(value, x.dtype))
 
 
 def _scattered(b: Builder, x: Value, source: Value, op: Any, *args: Any) -> Value:

@@ -28,3 +28,9 @@ def linspace(start: float, end: float, steps: int, *, dtype: torch.dtype | None 
 def between_tensors(*args: Any, **options: Any) -> Any:
     """PyTorch's own computes in float64, which the card has not."""
     return NotImplemented
+
+
+@rewrites(aten.tril_indices.default, aten.triu_indices.default)
+def of_a_triangle(*args: Any, **options: Any) -> Any:
+    """PyTorch's own takes roots in float64, which the card has not."""
+    return NotImplemented
