@@ -294,7 +294,7 @@ def _open_safetensors_to_card(safetensors: ModuleType) -> None:
 
 def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
     """safetensors asks whether a tensor covers its storage: padding on the card does not count."""
-    original = safetensors_torch.storage_size  # type: ignore[attr-defined]
+    original = safetensors_torch.storage_size
 
     @functools.wraps(original)
     def storage_size(tensor: torch.Tensor) -> int:
