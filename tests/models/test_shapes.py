@@ -23,7 +23,7 @@ from tests.ops import grid
 HALF = torch.float16
 DECODE, PREFILL = 1, 33  # rows: a token, and a prompt that fills no stick
 CONTEXT = 65  # keys that a query sees
-OUTPUTS_AT_ONCE = 16384
+OUTPUTS_COMPARED = 2048  # of a product, about
 QUICK_NUMBERS = 1 << 20  # what `make test` may multiply or move
 
 Inputs = list[Tensor]
@@ -217,12 +217,11 @@ def test_shape(kind: str, shape: dict[str, Any], rows: int) -> None:
         torch._dynamo.reset()
         for way in (function, torch.compile(function, fullgraph=True)):
             got = tree_leaves(way(*inputs))
-            if kind != "linear":
+            if kind == "linear":  # in fp64 a whole head takes gigabytes and minutes; an odd step meets every lane
+                some = slice(None, None, shape["out"] // OUTPUTS_COMPARED | 1)
+                grid.compare([got[0][:, some]], row, [given[0], *(x[some] for x in given[1:])])
+            else:
                 grid.compare(got, row, inputs)
-                continue
-            for part in torch.arange(shape["out"]).split(OUTPUTS_AT_ONCE):  # in fp64 a whole head is many gigabytes
-                of_part = slice(int(part[0]), int(part[-1]) + 1)
-                grid.compare([got[0][:, of_part]], row, [inputs[0], *(x[of_part] for x in inputs[1:])])
 
 
 def test_every_descriptor_lists_shapes() -> None:
