@@ -46,6 +46,20 @@ def test_what_an_index_leads_to_is_counted_per_point():
     assert footprint(step, [8, 64]) == (8 + 8 + 1) * 128
 
 
+def test_windows_that_overlap_count_as_the_verifier_counts_them():
+    """Four taps, an element apart: the sticks of one, the elements of four."""
+    step = {
+        "op": "add",
+        "extents": [512, 4],
+        "slices": [1, 1],
+        "operands": [
+            {"argument": 0, "strides": [8, 2], "format": "SEN169_FP16"},
+            {"argument": 1, "strides": [2, 2], "format": "SEN169_FP16"},
+        ],
+    }
+    assert footprint(step, [512, 4]) == 2 * 512 * 4 * 2
+
+
 @pytest.mark.parametrize("budget", [1 << 15, 1 << 17, 1625344])
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000))
 def test_two_tiles_fit_in_whole_sticks(budget, m, n, k):

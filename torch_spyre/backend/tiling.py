@@ -48,14 +48,23 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
 
 
 def footprint(step: dict[str, Any], tile: list[int]) -> int:
-    """Bytes of one tile of every operand, in whole sticks."""
+    """Bytes of one tile of every operand, in whole sticks, and no less than the card's verifier counts."""
     table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
-    return sum(_sticks(operand, tile, i == table) for i, operand in enumerate(step["operands"])) * STICK_BYTES
+    operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "value" not in operand]
+    return sum(max(_sticks(*each) * STICK_BYTES, _elements(*each)) for each in operands)
+
+
+def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+    """Bytes of all elements; windows that overlap share sticks, but an element of two windows counts twice."""
+    elements, along = elements_of(operand["format"]), operand.get("stick", -1)
+    counts = (
+        -(-points // elements) * elements if i == along else points if indexed or stride else 1
+        for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True))
+    )
+    return prod(counts) * STICK_BYTES // elements
 
 
 def _sticks(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
-    if "value" in operand:
-        return 0
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     counts = []
     for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):
