@@ -5,6 +5,7 @@
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
 # make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=); failures land in build/fuzz
+# make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make clean    removes what was built; .venv stays
@@ -20,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz bench lint format clean
+.PHONY: setup demo test test-all coverage generic fuzz models bench lint format clean
 MAKEFLAGS += --no-builtin-rules
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
@@ -47,6 +48,9 @@ generic: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
+
+models: setup
+	$(BIN)/python -m tests.models.tracker
 
 bench: setup
 	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done

@@ -52,10 +52,7 @@ class Architecture:
         """With random weights; its constants (frequencies ...) are in fp32 whatever the dtype, as in a loaded model."""
         import transformers
 
-        model = getattr(transformers, self.model)._from_config(self.configuration(size), dtype=dtype).eval()
-        if self.experts:
-            model.set_experts_implementation("batched_mm")
-        return model
+        return getattr(transformers, self.model)._from_config(self.configuration(size), dtype=dtype).eval()
 
     def inputs(self, config: Any, tokens: int) -> dict[str, torch.Tensor]:
         """What the model is given, seeded."""

@@ -186,8 +186,6 @@ def test_hugging_face_directory(key, tmp_path):
     model = architecture.build("tiny", torch.float16)
     model.save_pretrained(tmp_path)
     loaded = load_model_to_spyre(tmp_path)
-    if architecture.experts:
-        loaded.set_experts_implementation("batched_mm")
     assert {p.device.type for p in [*loaded.parameters(), *loaded.buffers()]} == {"spyre"}
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name].cpu(), value.to("spyre").cpu()), name

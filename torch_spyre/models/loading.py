@@ -159,9 +159,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenize
 
 
 def _ready(model: Any) -> Any:
-    # The other implementations of experts sort tokens by expert, with shapes that depend on values.
-    if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("batched_mm")
     return model.eval().requires_grad_(False)
 
 
