@@ -66,13 +66,23 @@ def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
     own = [i for i, (n, s) in enumerate(zip(value.size, stride, strict=True)) if n == 1 or s != 0]
+    parts = [tuple(given[i] for i in own) for given in (value.size, value.stride, stride)]
     if len(own) < len(stride):
-        if any(value.stride[i] for i in range(len(stride)) if i not in own):
+        if any(value.stride[i] for i in range(len(stride)) if i not in own) or _overlap(parts[0], parts[2]):
             return value
-        parts = [tuple(given[i] for i in own) for given in (value.size, value.stride, stride)]
         laid = _laid_out(builder, replace(value, size=parts[0], stride=parts[1]), parts[2])
         return replace(laid, size=value.size, stride=stride)
     return _laid_out(builder, value, stride)
+
+
+def _overlap(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether places are less far apart than what lies inside them reaches."""
+    reach = 1
+    for n, step in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
+        if n > 1 and step < reach:
+            return True
+        reach += (n - 1) * step
+    return False
 
 
 def _laid_out(builder: Builder, value: Value, stride: tuple[int, ...]) -> Value:
