@@ -242,7 +242,7 @@ NAMED = {
         nn.functional.threshold
     """,
     "casts": """
-        bfloat16 bool byte char float half int long to to.dtypes
+        bfloat16 bool byte char float half int long to.dtypes
     """,
     "reductions and softmax": """
         all amax amin aminmax any argmax argmin cumprod cumsum linalg.vector_norm logsumexp max.reduction_no_dim
