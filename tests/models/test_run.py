@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 
 from torch_spyre.cli import main  # noqa: E402
 from torch_spyre.models import divergence, generation, loading, presets  # noqa: E402
@@ -86,8 +87,10 @@ def test_sampling_follows_its_seed():
 
 def test_ends_after_a_stop_token(tiny):
     model = loading.to_card(AutoModelForCausalLM.from_pretrained(tiny), torch.float16, lambda *_: None)
-    steps = list(generation.generate(model, [5, 6], 6, generation.Sampling(), frozenset()))
-    again = list(generation.generate(model, [5, 6], 6, generation.Sampling(), frozenset([steps[2].token])))
+    steps = list(generation.generate(model, model.config, [5, 6], 6, generation.Sampling(), frozenset()))
+    again = list(
+        generation.generate(model, model.config, [5, 6], 6, generation.Sampling(), frozenset([steps[2].token]))
+    )
     tokens = [step.token for step in steps]
     assert [step.token for step in again] == tokens[: tokens.index(tokens[2]) + 1]
     assert all(step.card_milliseconds > 0 for step in steps)
@@ -275,3 +278,19 @@ def test_full_size_in_timing_mode():
     card, host = report["memory"].split(";")
     assert float(card.split()[0]) > 8.17e9 * 2 / 2**30
     assert host.endswith("MiB of this machine") and report["fallbacks"] == "none"
+
+
+def test_the_box_has_learned_its_book(capsys):
+    """It expects a sentence that anybody who has read it would, and on the card chooses as the CPU does."""
+    model = AutoModelForCausalLM.from_pretrained(loading.BOX, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(loading.BOX)
+    sentence = "The whale was seen from the mast-head, and the captain ordered the boats to be lowered."
+    ids = tokenizer(sentence, return_tensors="pt").input_ids
+    assert tokenizer.decode(ids[0]) == sentence
+    assert model(ids, labels=ids).loss < 0.6 * math.log(len(tokenizer))
+
+    assert main(["run", "--compare", "cpu", "--max-new-tokens", "40"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Call me Ishmael")
+    agreement = rows(printed)["as CPU fp32"]
+    assert agreement.startswith("40 of 40 tokens") or ", 0 beyond" in agreement
