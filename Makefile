@@ -1,5 +1,5 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
-# make demo     a tour of the device, and a transformer block compiled for it
+# make demo     the small model in the box writes on the card; how it agrees with the CPU, and how the real card would do
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
@@ -29,8 +29,7 @@ setup: $(BUILD)/.installed
 	@$(BIN)/cmake --build $(BUILD)
 
 demo: setup
-	$(BIN)/python examples/tour.py
-	$(BIN)/python examples/compile_block.py
+	$(BIN)/spyre run --compare cpu
 
 test: setup
 	$(BUILD)/card_tests
