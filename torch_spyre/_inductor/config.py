@@ -39,7 +39,7 @@ ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 kernel_cache_bytes: int = 1 << 30
 
 # Sizes of inputs that a graph with changing sizes keeps code for; the least recently used goes first.
-specializations_kept: int = 64
+specializations_kept: int = 256
 
 # Sizes that sequences of any length are padded to (torch_spyre/models/buckets.py): how many, and multiples of what.
 max_buckets: int = int(_number("MAX_BUCKETS", "32", 1, 1 << 16))
