@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 
 from torch_spyre.cli import main  # noqa: E402
-from torch_spyre.models import divergence, generation, loading, presets  # noqa: E402
+from torch_spyre.models import divergence, generation, loading, presets, run  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
 
 TINY = dict(
@@ -291,6 +291,6 @@ def test_the_box_has_learned_its_book(capsys):
 
     assert main(["run", "--compare", "cpu", "--max-new-tokens", "40"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("Call me Ishmael")
+    assert printed.startswith(run.BOX_PROMPT)
     agreement = rows(printed)["as CPU fp32"]
     assert agreement.startswith("40 of 40 tokens") or ", 0 beyond" in agreement

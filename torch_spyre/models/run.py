@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .generation import Generated, Step
     from .loading import Source
 
-BOX_PROMPT = "Call me Ishmael. Some years ago"
+BOX_PROMPT = "Upon the quarter-deck, Ahab"
 PRESET_PROMPT_LENGTH = 128
 DTYPES = ("float16", "bfloat16", "float32")
 
