@@ -48,9 +48,10 @@ def check(program: Program) -> Failure | None:
         failure = _tried(program, expected, "spyre", "inductor")
     if failure is not None and program.settings.compiled:
         # What PyTorch's own tracing refuses, or gets wrong on every device, is not the card's.
-        there = _tried(program, expected, "cpu", "aot_eager")
-        if there is not None and there.kind == failure.kind:
-            return Failure("pytorch", there.what, there.where)
+        for backend in ("aot_eager", "inductor"):
+            there = _tried(program, expected, "cpu", backend)
+            if there is not None and there.kind == failure.kind:
+                return Failure("pytorch", there.what, there.where)
     return failure
 
 

@@ -502,3 +502,12 @@ def test_batch_norm_counts():
         x = numbers(16, 37, dtype=torch.float32, seed=seed)
         torch.testing.assert_close(compiled(x.to("spyre")).cpu(), want(x), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(host(dict(module.named_buffers())), dict(want.named_buffers()), rtol=1e-4, atol=1e-4)
+
+
+def test_what_lies_beside_a_changed_view_is_out_of_reach():
+    def function(x):
+        x.add_(1)
+        return x.as_strided([2], [3], 2) + 0
+
+    with pytest.raises(Exception, match="as_strided reaches element 5 of a tensor whose last is 2"):
+        torch.compile(function)(torch.arange(6.0).to("spyre")[1::2])
