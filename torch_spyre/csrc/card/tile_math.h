@@ -561,7 +561,7 @@ SPYRE_INLINE float clamp(float x, double low, double high) {
   return x > float(high) ? float(high) : x;
 }
 SPYRE_INLINE float hardsigmoid(float x) { return clamp(x + 3, 0, 6) / 6; }
-SPYRE_INLINE float hardswish(float x) { return x * clamp(x + 3, 0, 6) / 6; }
+SPYRE_INLINE float hardswish(float x) { return x * hardsigmoid(x); }
 SPYRE_INLINE float leaky_relu(float x, double slope) { return x > 0 ? x : x * float(slope); }
 SPYRE_INLINE float nan_to_num(float x, double nan, double above, double below) {
   float result = x == kInf ? float(above) : x;
