@@ -184,6 +184,14 @@ def test_results_over_a_part_of_an_input_are_refused(device):
     assert torch.add(x[1:3], 1, out=x[3:5]).sum() == 18
 
 
+@pytest.mark.parametrize("device", ["cpu", "spyre"])
+@pytest.mark.parametrize("moving", [torch.take, lambda x, at, out: torch.gather(x, 0, at, out=out)])
+def test_results_over_what_is_moved_are_refused(device, moving):
+    x, at = torch.zeros(6, device=device), torch.arange(6, device=device)
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a"):
+        moving(x, at, out=x)
+
+
 def test_windows_of_the_host():
     assert torch.equal(torch.kaiser_window(5, device="spyre").cpu(), torch.kaiser_window(5))
 

@@ -16,6 +16,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ErrorInput, OpInfo, SampleInput, UnaryUfuncInfo
 
+from tests.card_storages import CardStorages
 from tests.generic.suites import Case, suites
 from tests.generic.values import (
     CARD_DTYPES,
@@ -62,10 +63,10 @@ def fits_card(x: Tensor) -> bool:
     return True
 
 
-def on_card(arguments: Arguments) -> Arguments:
+def on_card(arguments: Arguments, to_card: Callable[[Tensor], Tensor] = lambda x: x.to("spyre")) -> Arguments:
     def move(x: Any) -> Any:
         if isinstance(x, Tensor):
-            return x.detach().to("spyre").requires_grad_(x.requires_grad)
+            return to_card(x).detach().requires_grad_(x.requires_grad)
         return torch.device("spyre") if isinstance(x, torch.device) else x
 
     def walk(value: Any) -> Any:
@@ -107,7 +108,7 @@ def error_inputs(op: OpInfo, device: str) -> Iterator[tuple[ErrorInput, ErrorInp
         for given in host:
             if all(fits_card(x) for x in tensors_of(arguments_of(given.sample_input))):
                 moved = SampleInput(None)
-                moved.input, moved.args, moved.kwargs = on_card(arguments_of(given.sample_input))
+                moved.input, moved.args, moved.kwargs = on_card(arguments_of(given.sample_input), CardStorages())
                 yield ErrorInput(moved, error_type=given.error_type, error_regex=given.error_regex), given
         return
     yield from zip(card, host if len(host) == len(card) else [None] * len(card), strict=True)

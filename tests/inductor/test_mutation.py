@@ -6,6 +6,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 from torch.utils import _pytree as pytree
 
+from tests.card_storages import CardStorages
 from torch_spyre import _C
 
 
@@ -28,20 +29,9 @@ def host(tree):
     return pytree.tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, tree)
 
 
-def to_card(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The same on the card: tensors that share a storage share one there."""
-    bases: dict[int, torch.Tensor] = {}
-    found = []
-    for t in tensors:
-        base = t if t._base is None else t._base
-        card = bases.setdefault(id(base), base.to("spyre"))
-        found.append(card if t is base else card.as_strided(t.size(), t.stride(), t.storage_offset()))
-    return tuple(found)
-
-
 def check(function, *args: torch.Tensor, compiled=None) -> None:
     """Results, what is left in the arguments, strides, and which results share memory: all as on the CPU."""
-    cards = to_card(args)
+    cards = tuple(map(CardStorages(), args))
     got = (compiled or torch.compile(function, fullgraph=True))(*cards)
     want = function(*args)
     torch.testing.assert_close(host((got, cards)), (want, args), rtol=2**-8, atol=2**-8, equal_nan=True)
@@ -421,7 +411,7 @@ def test_views_of_changed_arguments(function, dynamic):
 
 def test_a_part_of_a_cache_is_assigned_in_place():
     """The kernel makes no tensor, and what is shown is the cache itself."""
-    args = to_card((numbers(9, 64), numbers(2, 64, seed=1)))
+    args = numbers(9, 64).to("spyre"), numbers(2, 64, seed=1).to("spyre")
     _, (code,) = run_and_get_code(torch.compile(assign_and_show, fullgraph=True), *args)
     assert "return (reinterpret_tensor(arg0_1, (2, 64), (64, 1), 256), )" in code
     assert '"kind": "output"' not in code

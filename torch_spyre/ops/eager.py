@@ -364,9 +364,10 @@ class _Call:
             if into_out:
                 raise _Misused(_SHARED.format("more than one element of the written-to tensor refers"))
             raise Unsupported("Elements of the written tensor share memory.")
-        if (
-            torch.Tag.pointwise in self.functional.tags or into_out and self.functional.overloadpacket in _MOVING
-        ) and any(map(self._is_partly_shared, self.written)):
+        moves = into_out and self.functional.overloadpacket in _MOVING
+        if (moves or torch.Tag.pointwise in self.functional.tags) and any(
+            self._is_shared(written, but_equal_views=not moves) for written in self.written
+        ):
             raise _Misused(_SHARED.format("some elements of the input tensor and the written-to tensor refer"))
         if targets and _dtypes(targets) != _dtypes(results):
             self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
@@ -420,13 +421,14 @@ class _Call:
         same = [i for i, (_, _, memory) in enumerate(self.places) if memory == self.places[written][2]]
         return any(self.first[i] != self.first[written] for i in same)
 
-    def _is_partly_shared(self, written: int) -> bool:
-        """Whether another view of the call shows a part of what is written; views with gaps are not looked into."""
+    def _is_shared(self, written: int, but_equal_views: bool) -> bool:
+        """Whether another view of the call shows some of what is written; views with gaps are not looked into."""
         target = self.tensors[written]
         others = [
             tensor
-            for tensor, (_, _, memory), first in zip(self.tensors, self.places, self.first, strict=True)
-            if memory == self.places[written][2] and first != self.first[written]
+            for i, (tensor, (_, _, memory), first) in enumerate(zip(self.tensors, self.places, self.first, strict=True))
+            if memory == self.places[written][2]
+            if (first != self.first[written] if but_equal_views else i != written)
         ]
         return any(_without_gaps(each) and _without_gaps(target) and _meet(each, target) for each in others)
 
