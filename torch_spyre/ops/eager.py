@@ -366,7 +366,7 @@ class _Call:
             raise Unsupported("Elements of the written tensor share memory.")
         moves = into_out and self.functional.overloadpacket in _MOVING
         if (moves or torch.Tag.pointwise in self.functional.tags) and any(
-            self._is_shared(written, but_equal_views=not moves) for written in self.written
+            self._lies_over_others(written, but_equal_views=not moves) for written in self.written
         ):
             raise _Misused(_SHARED.format("some elements of the input tensor and the written-to tensor refer"))
         if targets and _dtypes(targets) != _dtypes(results):
@@ -421,7 +421,7 @@ class _Call:
         same = [i for i, (_, _, memory) in enumerate(self.places) if memory == self.places[written][2]]
         return any(self.first[i] != self.first[written] for i in same)
 
-    def _is_shared(self, written: int, but_equal_views: bool) -> bool:
+    def _lies_over_others(self, written: int, but_equal_views: bool) -> bool:
         """Whether another view of the call shows some of what is written; views with gaps are not looked into."""
         target = self.tensors[written]
         others = [
