@@ -111,7 +111,7 @@ TEST("program: malformed programs are refused by step and field") {
   CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::BOOL; }), "operand 1",
              "does not store format BOOL"));
   CHECK(says(refusal([](P, S s) { s.operands[1].argument = 2; }), "operand 1", "argument 2 of 2"));
-  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -2; }), "operand 0", "argument -2 of 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -3; }), "operand 0", "argument -3 of 2"));
   CHECK(says(refusal([](P, S s) { s.operands[0].argument = -1; }), "operand 0", "a constant cannot be written"));
   CHECK(says(refusal([](P, S s) { s.operands[1].argument = -1; }), "operand 1", "copy reads memory, not a constant"));
   CHECK(says(refusal([](P, S s) { s.indirect = {{2, 4, 128, false}}; }), "indirect", "copy follows no indices"));

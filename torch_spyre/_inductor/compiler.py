@@ -21,6 +21,7 @@ from .passes.insert_restickify import insert_restickify
 from .passes.lift_ops import lift_ops
 from .passes.plan import Plan
 from .passes.plan_memory import plan_memory
+from .passes.plan_scratchpad import plan_scratchpad
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
@@ -52,6 +53,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     log_pass("restickified", kernel)
     lift_ops(plan)
     divide_work(plan)
+    if config.lx_planning:
+        plan_scratchpad(plan)
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)

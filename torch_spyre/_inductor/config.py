@@ -32,6 +32,9 @@ def _flag(name: str, default: bool) -> bool:
 # Cores that work may be divided over; the card may have fewer.
 sencores: int = int(_number("SENCORES", "32", 1, 32))
 
+# Keep in LX what the cores themselves read again.
+lx_planning: bool = _flag("LX_PLANNING", True)
+
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 

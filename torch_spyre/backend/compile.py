@@ -9,7 +9,7 @@ from ..ir import bundle as bundles
 from ..ir import superdsc
 from .schedule import unrolled
 from .steps import step_of
-from .tiling import lx_budget, tile_of
+from .tiling import resident_end, tile_budget, tile_of
 
 
 def compile_bundle(
@@ -20,29 +20,27 @@ def compile_bundle(
     ``bundle`` is the text of ``bundle.mlir``, which names the files ``sdsc_<position>.json``; without one they run in
     their order, each once.
     """
-    pool, budget = len(arguments), lx_budget()
-    plain: dict[str, dict[str, Any]] = {}  # steps of files that no loop moves
-    moving: dict[str, tuple[dict[str, Any], list[int]]] = {}  # the others, with their tiles: loops do not change these
+    pool = len(arguments)
+    plain: dict[str, dict[str, Any]] = {}  # steps by file
+    moving: dict[str, dict[str, Any]] = {}  # files that a loop moves
     moves: dict[str, bundles.Moves] = {}
     for i, text in enumerate(sdsc_texts):
         dsc = superdsc.loads(text)  # one at a time: hundreds of them would keep the garbage collector busy
         superdsc.verify(dsc)
-        step, file = step_of(dsc, pool), bundles.file_name(i)
-        tile = tile_of(step, budget)
+        file = bundles.file_name(i)
+        plain[file] = step_of(dsc, pool)
         moves[file] = bundles.moves_of(dsc)
         if moves[file]:
-            moving[file] = dsc, tile
-        else:
-            plain[file] = step | {"tile": tile}
+            moving[file] = dsc
+    resident = max(map(resident_end, plain.values()), default=0)
+    budget = tile_budget(resident)
+    tiles = {file: {"tile": tile_of(step, budget), "staging": resident} for file, step in plain.items()}
     chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
     bundles.verify(chain, moves)
     steps = []
     for file, moved in unrolled(chain.body):
-        if file in plain:
-            steps.append(plain[file])
-        else:
-            dsc, tile = moving[file]
-            steps.append(step_of(dsc, pool, moved) | {"tile": tile})
+        step = step_of(moving[file], pool, moved) if file in moving else plain[file]
+        steps.append(step | tiles[file])
     return {
         "name": name,
         "arguments": list(arguments),

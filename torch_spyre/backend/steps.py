@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._inductor.errors import Unsupported
 from ..ir.folds import json_number
 from ..ir.superdsc import body, constant_value
 from ..ops.table import OPS
@@ -16,11 +15,11 @@ OPCODES = {"pointwise": "elementwise", "reduction": "reduce"}  # the others are 
 def step_of(dsc: dict[str, Any], pool: int, moved: Mapping[int, int] | None = None) -> dict[str, Any]:
     """The step as the card takes it, without its tile. ``pool``: the argument that is the kernel's own memory;
     ``moved``: bytes by which loops around the op have moved each tensor, by ldsIdx_."""
-    name, top, op = body(dsc)
+    _, top, op = body(dsc)
     dims, compute = op["dimOrder_"], op["computeOp_"][0]
     row = OPS[compute["opFuncName"]]
     tensors = [
-        _operand(name, label, node, dims, pool, (moved or {}).get(label["ldsIdx_"], 0))
+        _operand(label, node, dims, pool, (moved or {}).get(label["ldsIdx_"], 0))
         for label, node in zip(op["labeledDs_"], op["scheduleTree_"], strict=True)
     ]
     named = {f"Tensor{i}-idx{i}": operand for i, operand in enumerate(tensors)}
@@ -56,16 +55,16 @@ def step_of(dsc: dict[str, Any], pool: int, moved: Mapping[int, int] | None = No
     return step
 
 
-def _operand(
-    name: str, label: dict[str, Any], node: dict[str, Any], dims: list[str], pool: int, moved: int
-) -> dict[str, Any]:
-    if node["component_"] == "lx":
-        raise Unsupported(f"{name}: {label['dsName_']} lies in LX, which steps of a card program cannot name")
+def _operand(label: dict[str, Any], node: dict[str, Any], dims: list[str], pool: int, moved: int) -> dict[str, Any]:
     offset = node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"] + moved
     argument = label["argument_"]
-    operand = {
-        "argument": argument if argument >= 0 else pool,
-        "offset": offset if argument >= 0 else offset + label["poolOffset_"],
+    if node["component_"] == "lx":
+        place = {"lx": offset}
+    elif argument >= 0:
+        place = {"argument": argument, "offset": offset}
+    else:
+        place = {"argument": pool, "offset": offset + label["poolOffset_"]}
+    operand = place | {
         "strides": [node["byteStrides_"][dim] for dim in dims],
         "format": label["dataFormat_"],
     }

@@ -15,14 +15,44 @@ RESERVED_BYTES = 64 * 1024  # of LX, for the program itself
 ARRAY_ROWS = 64  # fill the matrix unit; fewer rows waste it
 
 
-def lx_budget() -> int:
-    """Bytes of a core's LX that tiles may take; ``DXP_LX_FRAC_AVAIL`` leaves a share to others."""
+def resident_budget() -> int:
+    """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
     return _budget(float(os.environ.get("DXP_LX_FRAC_AVAIL") or 0.2))
+
+
+def tile_budget(resident: int) -> int:
+    """Bytes of a core's LX for tiles, above what a program keeps there."""
+    return _budget(0) - resident
 
 
 @cache
 def _budget(left: float) -> int:
     return round((description.constants()["lx_bytes"] - RESERVED_BYTES) * (1 - left) / STICK_BYTES) * STICK_BYTES
+
+
+def resident_end(step: dict[str, Any]) -> int:
+    """The first byte of LX behind the operands of a step that lie there."""
+    held = [operand for operand in step["operands"] if "lx" in operand]
+    if not held:
+        return 0
+    points = _points(step)
+    return max(operand["lx"] + _reach(operand, points) for operand in held)
+
+
+def _reach(operand: dict[str, Any], points: list[int]) -> int:
+    elements, along = elements_of(operand["format"]), operand.get("stick", -1)
+    far = sum(
+        ((n - 1) // elements if i == along else n - 1) * stride
+        for i, (n, stride) in enumerate(zip(points, operand["strides"], strict=True))
+    )
+    return far // STICK_BYTES * STICK_BYTES + STICK_BYTES
+
+
+def _points(step: dict[str, Any]) -> list[int]:
+    return [
+        divided("", extent, cores, unit).points
+        for extent, cores, unit in zip(step["extents"], step["slices"], _units(step), strict=True)
+    ]
 
 
 def tile_of(step: dict[str, Any], budget: int) -> list[int]:
@@ -32,11 +62,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     together is loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
     before every other has come down to its own.
     """
-    units = _units(step)
-    tile = [
-        divided("", extent, cores, unit).points
-        for extent, cores, unit in zip(step["extents"], step["slices"], units, strict=True)
-    ]
+    units, tile = _units(step), _points(step)
     grains = list(units)
     if step["op"] == "matmul":
         grains[-3] = ARRAY_ROWS
@@ -50,7 +76,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
 def footprint(step: dict[str, Any], tile: list[int]) -> int:
     """Bytes of one tile of every operand, in whole sticks, and no less than the card's verifier counts."""
     table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
-    operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "value" not in operand]
+    operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "argument" in operand]
     return sum(max(_sticks(*each) * STICK_BYTES, _elements(*each)) for each in operands)
 
 

@@ -88,8 +88,11 @@ spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
     const int given = launch_number(from["value"], where);
     return {-1, 0, {}, format_field(from, where), -1, given < 0 ? number(from["value"], "value", where) : 0, given};
   }
-  only(from, {"argument", "offset", "strides", "format", "stick"}, where);
-  return {field<int>(from, "argument", where), field<int64_t>(from, "offset", where, 0),
+  only(from, {"argument", "lx", "offset", "strides", "format", "stick"}, where);
+  const bool in_lx = from.contains("lx");
+  if (in_lx == from.contains("argument")) refuse(where, "has the field 'argument' or the field 'lx', one of them");
+  return {in_lx ? spyre::kLx : field<int>(from, "argument", where),
+          in_lx ? field<int64_t>(from, "lx", where) : field<int64_t>(from, "offset", where, 0),
           field<spyre::Dims>(from, "strides", where), format_field(from, where), field<int>(from, "stick", where, -1)};
 }
 
@@ -113,7 +116,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     const py::dict given = entry_of(steps[i], where);
     only(given,
          {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced", "checked",
-          "indirect", "tile"},
+          "indirect", "tile", "staging"},
          where);
     spyre::Step step;
     step.op = spyre::op_code(field<std::string>(given, "op", where));
@@ -130,6 +133,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.reduced = field<int>(given, "reduced", where, 0);
     step.checked = field<bool>(given, "checked", where, false);
     step.tile = field<spyre::Dims>(given, "tile", where, {});
+    step.staging = field<int64_t>(given, "staging", where, 0);
     const auto operands = field<py::list>(given, "operands", where);
     for (size_t o = 0; o < operands.size(); ++o) {
       const std::string which = where + ", operand " + std::to_string(o);

@@ -24,7 +24,7 @@ from typing import Any
 
 from .. import _C
 from .._inductor import config, logging
-from ..backend.tiling import lx_budget
+from ..backend.tiling import resident_budget
 from ..card import description as card_description
 from ..ir import spyrecode
 from .signature import Argument
@@ -82,7 +82,7 @@ def key_of(text: str, signature: Sequence[Argument]) -> str:
         "signature": [[str(argument.layout), argument.offset, argument.storage] for argument in signature],
         "hardware": card_description.selected_file().read_text(),
         "cores": _C.card_cores(_C.current_device()),
-        "lx": lx_budget(),
+        "lx": resident_budget(),
         "flex": _C.flex_device(),
         "config": config.save_config_portable(ignore_private_configs=False),
         "compiler": compiler_version(),

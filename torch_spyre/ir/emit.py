@@ -227,7 +227,9 @@ class _Tensor:
             "component_": self.component(),
             "layoutDimOrder_": layout,
             "maxDimSizes_": [-1] * len(layout),
-            "startAddressCoreCorelet_": start_addresses(first, moves, self.stick, self.elements, shape),
+            "startAddressCoreCorelet_": start_addresses(
+                first, moves, self.stick, self.elements, shape, local=self.component() == "lx"
+            ),
             "isStartAddrSymbolic_": int("lx" not in self.arg.allocation),
             "backGapCore_": {self.stick: padding} if self.stick else {},
             "coordinates_": {

@@ -56,13 +56,16 @@ def per_core(shape: Sequence[Dim]) -> dict[str, Any]:
 
 
 def start_addresses(
-    first: int, strides: Mapping[str, int], stick: str, elements: int, shape: Sequence[Dim]
+    first: int, strides: Mapping[str, int], stick: str, elements: int, shape: Sequence[Dim], local: bool
 ) -> dict[str, Any]:
-    """``startAddressCoreCorelet_``: where each core begins, in bytes from the beginning of the tensor's memory."""
+    """``startAddressCoreCorelet_``: where each core begins, in bytes from the beginning of the tensor's memory.
+
+    ``local``: in LX, where every core has its own part at the same address.
+    """
     found = [first]
     for dim, _, cores, points in shape:
         if cores > 1:
-            step = (points // elements if dim == stick else points) * strides[dim]
+            step = 0 if local else (points // elements if dim == stick else points) * strides[dim]
             found = [address + i * step for address in found for i in range(cores)]
     return {
         "dim_prop_func": [{"Map": {}}, {"Const": {}}, {"Const": {}}],

@@ -57,6 +57,19 @@ def loop_space(spec: OpSpec) -> dict[str, tuple[int, int]]:
     return {s.name: given for s, given in spec.iteration_space.items()}
 
 
+def points_per_core(spec: OpSpec) -> dict[str, int]:
+    """How many points of each loop a core takes: what lies in LX has the size of that."""
+    units: dict[str, int] = {}
+    for arg in spec.args:
+        elements = arg.device_dtype.elems_per_stick()
+        stick = access(arg.device_coordinates, arg.device_size, elements, loop_space(spec)).stick
+        units[stick] = max(units.get(stick, 1), elements)
+    return {
+        name: divided(name, length, cores, units.get(name, 1)).points
+        for name, (length, cores) in loop_space(spec).items()
+    }
+
+
 def verify(spec: OpSpec, loops: Mapping[str, int] | None = None, cores: int | None = None) -> None:
     """Raises InvalidOpSpec. ``loops``: counts of the loops around the op, by symbol name; ``cores``: of the card."""
     for field, why in _broken(spec, loops or {}, cores or int(description.constants()["cores"])):
@@ -75,6 +88,7 @@ def _broken(spec: OpSpec, loops: Mapping[str, int], cores: int) -> Iterator[tupl
     extents = index_bounds(spec)
     ranges |= {via(position): extent for position, extent in extents.items()}
     walks = []
+    points = points_per_core(spec) if any("lx" in arg.allocation for arg in spec.args) else {}
     for position, arg in enumerate(spec.args):
         field = f"args[{position}]"
         yield from _placement(arg, field)
@@ -84,8 +98,9 @@ def _broken(spec: OpSpec, loops: Mapping[str, int], cores: int) -> Iterator[tupl
             yield f"{field}.device_coordinates", str(error)
             return
         yield from _symbols(walk, ranges, field)
+        over = ranges | points if "lx" in arg.allocation else ranges
         for expr, size in zip(arg.device_coordinates, arg.device_size, strict=True):
-            low, high = bounds(terms(expr), ranges)
+            low, high = bounds(terms(expr), over)
             if low < 0 or high >= size:
                 yield f"{field}.device_coordinates", f"{expr} runs over [{low}, {high}], outside a dimension of {size}"
         walks.append(walk)
@@ -198,7 +213,7 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[Access]) -> Iterator[tuple[str
             yield f"args[{out}].device_coordinates", f"the result moves along {name}, which is folded"
     for name, (length, slices) in space.items():
         # Along sticks cores take whole ones; elsewhere what a core writes must end with a stick.
-        if slices == 1 or name in folded or walks[out].stick == name:
+        if slices == 1 or name in folded or walks[out].stick == name or "lx" in spec.args[out].allocation:
             continue
         units = [
             arg.device_dtype.elems_per_stick() for arg, walk in zip(spec.args, walks, strict=True) if walk.stick == name

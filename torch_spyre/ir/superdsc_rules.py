@@ -253,6 +253,10 @@ class _Tensor:
         return self.node["stickDim_"]
 
     @_once
+    def local(self) -> bool:
+        return self.node["component_"] == "lx"
+
+    @_once
     def first(self) -> int:
         return self.node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"]
 
@@ -283,8 +287,16 @@ class _Tensor:
         return low, high + (STICK_BYTES if self.stick else self.label["wordLength"])
 
     def inside(self) -> bool:
-        low, high = self.reach(self.view.sizes)
-        return self.node["component_"] == "lx" or (low >= 0 and high <= self.label["sizeBytes_"])
+        """Of the tensor, or of a core's own part of it: sizeBytes_ counts that in LX."""
+        low, high = self.reach([dim.points for dim in self.view.shape] if self.local else self.view.sizes)
+        begin = self.first if self.local else 0
+        return low >= begin and high <= begin + self.label["sizeBytes_"]
+
+    def held(self) -> bool:
+        """In LX: within it, and of no op whose cores fold something together."""
+        shared = any(dim.cores > 1 for dim in self.view.shape if dim.name in self.view.folded)
+        end = self.first + self.label["sizeBytes_"]
+        return not self.local or (end <= description.constants()["lx_bytes"] and not shared)
 
     def spanned(self) -> bool:
         low, high = self.reach([dim.points for dim in self.view.shape])
@@ -293,7 +305,7 @@ class _Tensor:
     def apart(self) -> bool:
         """No two cores write into one stick."""
         for name, _, cores, points in self.view.shape:
-            if cores > 1 and self.output and name not in self.view.folded and name != self.stick:
+            if cores > 1 and self.output and not self.local and name not in self.view.folded and name != self.stick:
                 distance = points * self.strides[name]
                 if distance == 0 or distance % STICK_BYTES:
                     return False
@@ -558,11 +570,16 @@ TENSOR_RULES: list[TensorRule] = [
             _count(t.first)
             and t.first % (STICK_BYTES if t.stick else t.label["wordLength"]) == 0
             and t.node["startAddressCoreCorelet_"]
-            == start_addresses(t.first, t.strides, t.stick, t.elements, t.view.shape)
+            == start_addresses(t.first, t.strides, t.stick, t.elements, t.view.shape, t.local)
         ),
         "must be the address of core 0, moved by byteStrides_ for each core's slice",
     ),
     ("scheduleTree_[{i}].startAddressCoreCorelet_", lambda t: t.inside(), "reaches outside the tensor's sizeBytes_"),
+    (
+        "scheduleTree_[{i}].component_",
+        lambda t: t.held(),
+        "lx must have room for it, and holds nothing of ops whose cores fold a dimension together",
+    ),
     ("scheduleTree_[{i}].byteStrides_", lambda t: t.spanned(), "one core spans more of the tensor than it can reach"),
     (
         "scheduleTree_[{i}].isStartAddrSymbolic_",

@@ -81,12 +81,18 @@ def _argument(
             coordinates[side.tile_dim] += sympy.floor(value / elements)
         else:
             coordinates[side.tile_dim] += step // elements * value
-    where = {"pool": plan.pool[access.buffer]} if access.buffer in plan.pool else {}
+    where, size = {}, list(layout.device_size)
+    if access.buffer in plan.lx:
+        # A core's part begins at 0 of its own LX.
+        where["lx"], size = plan.lx[access.buffer]
+        coordinates = [c - known_part for c, known_part in zip(coordinates, side.constant, strict=True)]
+    elif access.buffer in plan.pool:
+        where["pool"] = plan.pool[access.buffer]
     return TensorArg(
         is_input=is_input,
         arg_index=-1 if where else arguments[access.buffer],
         device_dtype=layout.device_dtype,
-        device_size=list(layout.device_size),
+        device_size=size,
         device_coordinates=coordinates,
         allocation=where,
     )

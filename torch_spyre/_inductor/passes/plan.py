@@ -40,6 +40,7 @@ class Plan:
     device_ops: list[DeviceOp] = field(default_factory=list)
     pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
     pool_bytes: int = 0
+    lx: dict[str, tuple[int, list[int]]] = field(default_factory=dict)  # buffers in LX: address, size on every core
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 
     def placement(self, buffer: str) -> Placement:

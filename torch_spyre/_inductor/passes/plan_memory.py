@@ -13,7 +13,7 @@ def plan_memory(plan: Plan) -> None:
     last: dict[str, int] = {}
     for at, op in enumerate(plan.device_ops):
         for access in op.accesses():
-            if plan.kernel.buffers[access.buffer].kind == "internal":
+            if plan.kernel.buffers[access.buffer].kind == "internal" and access.buffer not in plan.lx:
                 first.setdefault(access.buffer, at)
                 last[access.buffer] = at
     placed: list[tuple[int, int, str]] = []  # (offset, end, name) of what is alive, by offset

@@ -44,7 +44,7 @@ class Access {
   Access(const Operand& operand, std::byte* base)
       : format(operand.format),
         domain(domain_of(format)),
-        address(operand.argument < 0 ? nullptr : base + operand.offset),
+        address(operand.is_constant() ? nullptr : base + operand.offset),
         value_(operand.value),
         element_(element_bytes(format)),
         decode_(device_cast(host_type(), HostType::F32)),

@@ -22,6 +22,15 @@ MemoryOptions memory_options(int index, const Options& options, const Hardware& 
   return result;
 }
 
+MemoryOptions lx_options(const MemoryOptions& memory, const Limits& limits) {
+  MemoryOptions result = memory;
+  result.name = "LX of " + memory.name;
+  result.segments = 1;
+  result.segment_bytes = result.capacity = kStreams * limits.cores * limits.lx_bytes;
+  result.faulting = false;
+  return result;
+}
+
 int64_t element_bytes(const DeviceView& view) { return element_bytes(view.layout->format); }
 
 void check(const DeviceView& view) {
@@ -96,7 +105,8 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
       clock_(hardware, limits_.cores),
-      memory_(std::make_unique<Memory>(memory_options(index, options, hardware))) {
+      memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
+      lx_(std::make_unique<Memory>(lx_options(memory_->options(), limits_))) {
   for (int id = 0; id < kStreams; ++id) {
     streams_.push_back(std::make_unique<Stream>());
     Stream& stream = *streams_.back();
@@ -106,7 +116,10 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
     stream.progress = &progress_;
   }
   memory_->wait_for = [this](const Use& use) { engine_.settle(use, Runtime::interrupted); };
-  if (mode_ == Mode::strict) shadow_ = std::make_unique<Shadow>(*memory_);
+  lx_->wait_for = memory_->wait_for;
+  if (mode_ != Mode::strict) return;
+  shadow_ = std::make_unique<Shadow>(*memory_);
+  lx_shadow_ = std::make_unique<Shadow>(*lx_);
 }
 
 Card::~Card() = default;

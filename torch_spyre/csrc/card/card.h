@@ -106,9 +106,11 @@ class Card {
   struct Job;
   void submit(int stream, Task task, std::initializer_list<Held> uses, Wait wait = Wait::no);
   void submit_and_wait(Stream& stream, Task task);
-  void run_program(const Program& program, const std::vector<Held>& arguments);
+  void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
   void run_job(Job& job);
-  void check_step(const Program& program, size_t index, const std::vector<Held>& arguments,
+  void settle_lx(Program& program) const;
+  Held allocate_lx(int64_t bytes_per_core);
+  void check_step(const Program& program, size_t index, const std::vector<Held>& held,
                   const std::vector<std::byte*>& bases);
   void check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
                        const std::vector<Held>& given) const;
@@ -122,7 +124,8 @@ class Card {
   Progress progress_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::unique_ptr<Memory> memory_;
-  std::unique_ptr<Shadow> shadow_;  // strict mode only
+  std::unique_ptr<Memory> lx_;                  // scratchpads of the launches in flight
+  std::unique_ptr<Shadow> shadow_, lx_shadow_;  // strict mode only
 };
 
 // The process's cards. Started on first use; a forked child cannot use its parent's.

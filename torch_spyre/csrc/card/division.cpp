@@ -17,7 +17,7 @@ bool lies_along(const Operand& operand, size_t dimension) { return operand.stick
 
 // How far point `at` of a dimension is from its point 0, in elements.
 int64_t distance(const Operand& operand, size_t dimension, int64_t at) {
-  if (operand.argument < 0) return 0;
+  if (operand.is_constant()) return 0;
   const int64_t stride = operand.strides[dimension] / element_bytes(operand.format);
   if (!lies_along(operand, dimension)) return at * stride;
   const int64_t stick = elements_per_stick(operand.format);
@@ -26,7 +26,13 @@ int64_t distance(const Operand& operand, size_t dimension, int64_t at) {
 
 struct Part {
   int64_t begin, count;
+  int64_t origin;  // where the core's own part of an operand in LX begins
 };
+
+// Of the scratchpad of a core in the memory that holds all of them, in elements.
+int64_t scratchpad(const Operand& operand, int core) {
+  return operand.in_lx() ? core * operand.core_bytes / element_bytes(operand.format) : 0;
+}
 
 std::vector<Part> part_of(const Step& step, int core) {
   const size_t rank = step.extents.size(), kept = rank - folded_dimensions(step);
@@ -36,11 +42,16 @@ std::vector<Part> part_of(const Step& step, int core) {
     const int64_t slice = core % step.slices[i];
     core /= static_cast<int>(step.slices[i]);
     if (i >= kept)
-      part[i] = {0, slice == 0 ? step.extents[i] : 0};
+      part[i] = {0, slice == 0 ? step.extents[i] : 0, 0};
     else
-      part[i] = {slice * points[i], std::clamp<int64_t>(step.extents[i] - slice * points[i], 0, points[i])};
+      part[i] = {slice * points[i], std::clamp<int64_t>(step.extents[i] - slice * points[i], 0, points[i]),
+                 slice * points[i]};
   }
   return part;
+}
+
+int64_t distance_of(const Operand& operand, size_t dimension, Part part) {
+  return distance(operand, dimension, operand.in_lx() ? part.begin - part.origin : part.begin);
 }
 
 using Sides = std::vector<const Operand*>;
@@ -72,7 +83,7 @@ std::vector<Nest> runs(const Sides& sides, size_t dimension, Part part) {
         loop.stride[side] = distance(*sides[side], dimension, units[i]);
       run.loops.push_back(loop);
     }
-    for (size_t side = 0; side < sides.size(); ++side) run.offset[side] = distance(*sides[side], dimension, part.begin);
+    for (size_t side = 0; side < sides.size(); ++side) run.offset[side] = distance_of(*sides[side], dimension, part);
     all.push_back(std::move(run));
     part.begin += count * units[widest];
     part.count -= count * units[widest];
@@ -86,7 +97,7 @@ std::vector<Nest> pieces(const Step& step, const Sides& sides, int core, size_t 
   std::vector<Nest> all(1);
   if (offsets == Offsets::with)
     for (size_t side = 0; side < sides.size(); ++side)
-      all[0].offset[side] = sides[side]->offset / element_bytes(sides[side]->format);
+      all[0].offset[side] = sides[side]->offset / element_bytes(sides[side]->format) + scratchpad(*sides[side], core);
   const std::vector<Part> part = part_of(step, core);
   for (size_t i = from; i < to; ++i) {
     std::vector<Nest> longer;
@@ -150,7 +161,7 @@ std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& po
 
 int64_t bytes_behind(const Step& step, size_t index, const Dims& points) {
   const Operand& operand = step.operands[index];
-  if (operand.argument < 0) return 0;
+  if (operand.is_constant()) return 0;
   int64_t elements = 1;
   for (size_t i = 0; i < points.size(); ++i)
     if (lies_along(operand, i))
@@ -168,11 +179,11 @@ Nest core_nest(const Step& step, int core) {
   for (size_t i = 0; i < part.size(); ++i) nest.loops[i].count = part[i].count;
   for (size_t side = 0; side < sides.size(); ++side) {
     const Operand& operand = *sides[side];
-    if (operand.argument < 0) continue;
-    nest.offset[side] = operand.offset / element_bytes(operand.format);
+    if (operand.is_constant()) continue;
+    nest.offset[side] = operand.offset / element_bytes(operand.format) + scratchpad(operand, core);
     for (size_t i = 0; i < part.size(); ++i) {
       nest.loops[i].stride[side] = operand.strides[i] / element_bytes(operand.format);
-      nest.offset[side] += distance(operand, i, part[i].begin);
+      nest.offset[side] += distance_of(operand, i, part[i]);
     }
   }
   return nest;
@@ -213,8 +224,8 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
     point.push_back(along.begin);
   }
   const auto place = [&](const Operand& at) {
-    int64_t sum = at.offset / element_bytes(at.format);
-    for (size_t i = 0; i < point.size(); ++i) sum += distance(at, i, point[i]);
+    int64_t sum = at.offset / element_bytes(at.format) + scratchpad(at, core);
+    for (size_t i = 0; i < point.size(); ++i) sum += distance_of(at, i, {point[i], 0, part[i].origin});
     return sum;
   };
   std::vector<Nest> all;
@@ -223,8 +234,8 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
     element.offset[0] = place(table);
     for (const Indirect& indirect : step.indirect) {
       const Operand& indices = step.operands[indirect.operand];
-      int64_t index = indices.argument < 0 ? static_cast<int64_t>(indices.value)
-                                           : index_at(bases[indirect.operand], indices.format, place(indices));
+      int64_t index = indices.is_constant() ? static_cast<int64_t>(indices.value)
+                                            : index_at(bases[indirect.operand], indices.format, place(indices));
       if (index < 0) index += indirect.extent;
       if (index < 0 || index >= indirect.extent) return;
       element.offset[0] += distance({0, 0, {indirect.stride}, table.format, indirect.stick ? 0 : -1}, 0, index);
@@ -245,7 +256,7 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
 }  // namespace
 
 std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
-  if (step.operands[operand].argument < 0) return {};
+  if (step.operands[operand].is_constant()) return {};
   if (static_cast<int>(operand) == indexed_operand(step)) return touched_by_index(step, core, operand, bases);
   std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size(), Offsets::with);
   for (Nest& nest : all) std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });

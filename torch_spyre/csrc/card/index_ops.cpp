@@ -56,7 +56,7 @@ struct Check {
         {"operands", std::string(name(step.op)) + " keeps the format, these are " + format(0) + " and " + format(1)}};
   }
   Refusal memory(size_t index) const {
-    if (step.operands[index].argument >= 0) return {};
+    if (!step.operands[index].is_constant()) return {};
     return {{operand(index), "is a constant, where " + std::string(name(step.op)) + " needs memory"}};
   }
   // The operand has elements of its own for every point of these dimensions.

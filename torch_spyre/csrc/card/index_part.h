@@ -12,7 +12,7 @@ using Axes = std::vector<size_t>;
 inline std::string text(int64_t number) { return std::to_string(number); }
 
 inline bool moves(const Operand& operand, size_t axis) {
-  return operand.argument >= 0 && axis < operand.strides.size() && operand.strides[axis] != 0;
+  return !operand.is_constant() && axis < operand.strides.size() && operand.strides[axis] != 0;
 }
 
 inline bool index_moves(const Step& step, size_t axis) {
@@ -57,22 +57,32 @@ struct Side {
 struct Part {
   const Step& step;
   const size_t none = step.extents.size();
+  const int core;
   Dims begin, count;
   std::vector<Side> sides;
   Dims point;
 
   Part(const Step& step, int core, const std::vector<std::byte*>& bases)
-      : step(step), begin(none + 1, 0), count(none + 1, 1) {
+      : step(step), core(core), begin(none + 1, 0), count(none + 1, 1) {
     const Dims shares = points_per_core(step);
-    for (size_t axis = none; axis-- > 0;) {
-      const int64_t slices = step.slices[axis], extent = step.extents[axis], slice = core % slices;
-      core /= static_cast<int>(slices);
+    for (size_t axis = none, rest = static_cast<size_t>(core); axis-- > 0;) {
+      const int64_t slices = step.slices[axis], extent = step.extents[axis];
+      const auto slice = static_cast<int64_t>(rest) % slices;
+      rest /= static_cast<size_t>(slices);
       const int64_t points = axis >= first_folded(step) ? extent : shares[axis];
       begin[axis] = slice * points;
       count[axis] = std::clamp<int64_t>(extent - begin[axis], 0, points);
     }
     point = begin;
-    for (size_t i = 0; i < step.operands.size(); ++i) sides.emplace_back(step, i, bases[i]);
+    for (size_t i = 0; i < step.operands.size(); ++i) sides.emplace_back(step, i, base_of(step.operands[i], bases[i]));
+  }
+
+  // Where point 0 would be if the core had all of an operand in LX, of which it has its own part.
+  std::byte* base_of(const Operand& operand, std::byte* base) const {
+    if (!operand.in_lx()) return base;
+    base += core * operand.core_bytes;
+    for (size_t axis = 0; axis < none; ++axis) base -= way_of(operand, axis).at(begin[axis]);
+    return base;
   }
 
   bool empty() const { return product(count) == 0; }

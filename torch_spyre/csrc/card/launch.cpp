@@ -15,6 +15,7 @@ struct Card::Job {
   const std::shared_ptr<const JobPlan> plan;
   std::vector<Held> arguments;  // the caller's, then the plan's own
   std::vector<std::string> buffers;
+  Held lx;  // the scratchpads of all cores, where a program uses them
 };
 
 namespace {
@@ -43,6 +44,7 @@ std::shared_ptr<const Program> Card::prepare(Program program) const {
   validate(program, limits_);
   program.time = duration(program, clock_);
   program.numbers = numbers_of(program);
+  settle_lx(program);
   return std::make_shared<const Program>(std::move(program));
 }
 
@@ -50,7 +52,30 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   validate(plan, limits_);
   plan.time = duration(plan, clock_);
   plan.numbers = numbers_of(plan);
+  for (JobStep& step : plan.steps) {
+    if (!step.program) continue;
+    auto program = std::make_shared<Program>(*step.program);
+    settle_lx(*program);
+    step.program = std::move(program);
+  }
   return std::make_shared<const JobPlan>(std::move(plan));
+}
+
+// Scratchpads lie one behind the other, no longer than the program needs them.
+void Card::settle_lx(Program& program) const {
+  constexpr int64_t kPage = 4096;
+  program.lx_bytes = (lx_bytes_of(program) + kPage - 1) / kPage * kPage;
+  for (Step& step : program.steps)
+    for (Operand& operand : step.operands)
+      if (operand.in_lx()) operand.core_bytes = program.lx_bytes;
+}
+
+// Of every launch its own: launches of several streams run at a time here.
+Held Card::allocate_lx(int64_t bytes_per_core) {
+  if (!bytes_per_core) return {};
+  Block* block = lx_->allocate(bytes_per_core * limits_.cores);
+  if (Shadow* shadow = Shadow::of(lx_.get())) shadow->forget(*block);
+  return {lx_.get(), block};
 }
 
 void Card::check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
@@ -75,13 +100,16 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
   check_arguments(program->name, program->argument_bytes, arguments);
   if (program->numbers) throw InvalidProgram("'" + program->name + "' takes numbers, which launches of plans give");
   const Picoseconds time = program->time;
-  const std::vector<Held> uses = arguments;
-  auto run = [this, program = std::move(program), arguments = std::move(arguments)] {
-    run_program(*program, arguments);
+  std::vector<Held> uses = arguments;
+  const Held lx = allocate_lx(program->lx_bytes);
+  uses.push_back(lx);
+  auto run = [this, program = std::move(program), arguments = std::move(arguments), lx] {
+    run_program(*program, arguments, lx);
   };
   const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time});
   for (const Held& held : uses)
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
+  if (lx.block) lx_->release(lx.block);
 }
 
 void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id,
@@ -98,9 +126,14 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
   job->buffers = job->plan->buffers;
   const auto release_own = [&] {
     for (size_t i = arguments.size(); i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
+    if (job->lx.block) lx_->release(job->lx.block);
   };
   try {
     for (int64_t bytes : job->plan->allocations) job->arguments.push_back({memory_.get(), allocate(bytes)});
+    int64_t lx_bytes = 0;
+    for (const JobStep& step : job->plan->steps)
+      if (step.program) lx_bytes = std::max(lx_bytes, step.program->lx_bytes);
+    job->lx = allocate_lx(lx_bytes);
   } catch (...) {
     release_own();
     throw;
@@ -108,17 +141,21 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
   const uint64_t sequence = engine_.submit(stream, {[this, job] { run_job(*job); }, time});
   for (const Held& held : job->arguments)
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
+  if (job->lx.block) lx_->note_use(job->lx.block, progress_, id, sequence);
   // Freed already, as far as the host goes: what queued launches hold is then memory that an allocation can wait for.
   release_own();
 }
 
-void Card::run_program(const Program& program, const std::vector<Held>& arguments) {
+void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
+    std::vector<Held> held;
     std::vector<std::byte*> bases;
-    for (const Operand& operand : step.operands)
-      bases.push_back(operand.argument < 0 ? nullptr : address(arguments[operand.argument]));
-    if (shadow_) check_step(program, i, arguments, bases);
+    for (const Operand& operand : step.operands) {
+      held.push_back(operand.is_constant() ? Held{} : operand.in_lx() ? lx : arguments[operand.argument]);
+      bases.push_back(operand.is_constant() ? nullptr : address(held.back()));
+    }
+    if (shadow_) check_step(program, i, held, bases);
     const auto side = [&](size_t operand) {
       return Side{bases[operand], element_bytes(step.operands[operand].format)};
     };
@@ -148,7 +185,7 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
 }
 
 // Strict mode: nothing is read that was never written, and no core touches what another one writes in the same step.
-void Card::check_step(const Program& program, size_t index, const std::vector<Held>& arguments,
+void Card::check_step(const Program& program, size_t index, const std::vector<Held>& held,
                       const std::vector<std::byte*>& bases) {
   const Step& step = program.steps[index];
   const auto fail = [&](const std::string& what) {
@@ -156,39 +193,43 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
                             (step.source.empty() ? "" : ", " + step.source) + "): " + what);
   };
   const auto text = [](int64_t number) { return std::to_string(number); };
+  const auto place = [&](size_t operand) {
+    const Operand& which = step.operands[operand];
+    return which.in_lx() ? std::string("LX") : "argument " + text(which.argument);
+  };
   const auto each = [&](int core, size_t operand, const auto& body) {
     for (const Nest& nest : touched(step, core, operand, bases))
       for_each_element(nest, 0, element_bytes(step.operands[operand].format), body);
   };
   const bool updates = updates_written(step);
-  const Block& target = *arguments[step.operands[0].argument].block;
+  const Block& target = *held[0].block;
   std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
   for (int core = 0; core < step.cores(); ++core)
     each(core, 0, [&](int64_t at) {
       if (writer[at] && writer[at] != core + 1)
-        fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write byte " + text(at) + " of argument " +
-             text(step.operands[0].argument));
+        fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write byte " + text(at) + " of " +
+             place(0));
       writer[at] = static_cast<uint8_t>(core + 1);
     });
   for (int core = 0; core < step.cores(); ++core)
     for (size_t operand = updates ? 0 : 1; operand < step.operands.size(); ++operand) {
-      const int argument = step.operands[operand].argument;
-      if (argument < 0) continue;
-      const Block& source = *arguments[argument].block;
+      if (step.operands[operand].is_constant()) continue;
+      const Block& source = *held[operand].block;
+      const Shadow& shadow = *Shadow::of(held[operand].memory);
       for (const Nest& nest : touched(step, core, operand, bases))
-        if (!shadow_->written(source, nest, 0, element_bytes(step.operands[operand].format)))
-          fail("core " + text(core) + " reads memory of argument " + text(argument) +
+        if (!shadow.written(source, nest, 0, element_bytes(step.operands[operand].format)))
+          fail("core " + text(core) + " reads memory of " + place(operand) +
                " that was never written (SPYRE_CARD=strict)");
       if (&source != &target) continue;
       each(core, operand, [&](int64_t at) {
         if (writer[at] && writer[at] != core + 1)
-          fail("core " + text(core) + " reads byte " + text(at) + " of argument " + text(argument) + ", which core " +
+          fail("core " + text(core) + " reads byte " + text(at) + " of " + place(operand) + ", which core " +
                text(writer[at] - 1) + " writes");
       });
     }
   for (int core = 0; core < step.cores(); ++core)
     for (const Nest& nest : touched(step, core, 0, bases))
-      shadow_->wrote(target, nest, 0, element_bytes(step.operands[0].format));
+      Shadow::of(held[0].memory)->wrote(target, nest, 0, element_bytes(step.operands[0].format));
 }
 
 void Card::run_job(Job& job) {
@@ -199,7 +240,7 @@ void Card::run_job(Job& job) {
     };
     switch (step.type) {
       case JobStep::Type::Compute:
-        run_program(*step.program, job.arguments);
+        run_program(*step.program, job.arguments, job.lx);
         break;
       case JobStep::Type::HostCompute:
         try {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "compute.h"
@@ -65,7 +66,7 @@ struct StepCheck {
     operation();
     indices();
     for (size_t i = 0; i < step.operands.size(); ++i)
-      step.operands[i].argument == -1 ? constant(i, "operand " + text(i)) : operand(i, "operand " + text(i));
+      step.operands[i].is_constant() ? constant(i, "operand " + text(i)) : operand(i, "operand " + text(i));
     division();
     if (!step.tile.empty()) tile();
     if (!is_indexed(step.op)) return;
@@ -78,7 +79,7 @@ struct StepCheck {
     const Dims points = points_per_core(step);
     const size_t kept = rank - folded_dimensions(step);
     for (size_t i = 0; i < kept; ++i) {
-      if (step.slices[i] == 1) continue;
+      if (step.slices[i] == 1 || written.in_lx()) continue;
       const bool whole = written.stick == static_cast<int>(i) || points[i] * written.strides[i] % kStickBytes == 0;
       if (!whole || written.strides[i] == 0)
         refuse("slices", "dimension " + text(i) + " would make two cores write into one stick");
@@ -102,10 +103,19 @@ struct StepCheck {
                  text(points) + " points of dimension " + text(i) + " are not whole sticks of operand " + text(o));
     }
     int64_t bytes = 0;
-    for (size_t i = 0; i < step.operands.size(); ++i) bytes += 2 * bytes_behind(step, i, step.tile);
-    if (bytes > limits.lx_bytes)
-      refuse("tile", "two tiles of every operand take " + text(bytes) + " bytes, the scratchpad of a core has " +
-                         text(limits.lx_bytes) + "; make the tile smaller");
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (!step.operands[i].in_lx()) bytes += 2 * bytes_behind(step, i, step.tile);
+    if (step.staging + bytes > limits.lx_bytes)
+      refuse("tile", "two tiles of every operand take " + text(bytes) + " bytes" +
+                         (step.staging ? " from " + text(step.staging) + " on" : "") +
+                         ", the scratchpad of a core has " + text(limits.lx_bytes) + "; make the tile smaller");
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      if (!step.operands[i].in_lx()) continue;
+      const auto [low, high] = reach(step, i, points_per_core(step));
+      if (low < step.staging + bytes && high > step.staging)
+        refuse("staging", "tiles at [" + text(step.staging) + ", " + text(step.staging + bytes) +
+                              ") of LX lie over operand " + text(i) + " at [" + text(low) + ", " + text(high) + ")");
+    }
   }
 
   void count_operands(size_t wanted) const {
@@ -239,7 +249,8 @@ struct StepCheck {
   void operand(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     const int64_t bytes = element_bytes(operand.format);
-    if (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size()))
+    if (!operand.in_lx() &&
+        (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size())))
       refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
     if (operand.strides.size() != rank)
       refuse(field, "needs one stride per extent, has " + text(operand.strides.size()) + " for " + text(rank));
@@ -253,6 +264,7 @@ struct StepCheck {
       if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
     }
     sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
+    if (operand.in_lx()) return scratchpad(index, field);
     const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
     if (low < 0 || high > size)
@@ -262,6 +274,17 @@ struct StepCheck {
     if (to - from > limits.span_bytes)
       refuse(field, "one core spans " + text(to - from) + " bytes, the limit is " + text(limits.span_bytes) +
                         "; divide the work over more cores");
+  }
+
+  // A core finds in its LX what it put there itself, so what cores do together goes through device memory.
+  void scratchpad(size_t index, const std::string& field) const {
+    const auto [low, high] = reach(step, index, points_per_core(step));
+    if (low < 0 || high > limits.lx_bytes)
+      refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of LX, which has " + text(limits.lx_bytes));
+    if (static_cast<int>(index) == indexed_operand(step)) refuse(field, "indices lead to device memory, not to LX");
+    for (size_t i = rank - folded_dimensions(step); i < rank; ++i)
+      if (step.slices[i] > 1)
+        refuse(field, "cores share the folded dimension " + text(i) + ", their LX does not hold operands then");
   }
 
   // What lies in sticks begins at one and moves by whole ones.
@@ -347,8 +370,65 @@ OpCode op_code(const std::string& wanted) {
   throw InvalidProgram("unknown operation '" + wanted + "'; the card knows " + known);
 }
 
+namespace {
+
+// Which bytes of LX hold something, step after step; the same of every core.
+class Occupied {
+ public:
+  void put(int64_t low, int64_t high) {
+    drop(low, high);
+    held_[low] = high;
+  }
+  void drop(int64_t low, int64_t high) {
+    for (auto at = held_.begin(); at != held_.end();) {
+      const auto [from, to] = *at;
+      if (to <= low || from >= high) {
+        ++at;
+        continue;
+      }
+      at = held_.erase(at);
+      if (from < low) held_[from] = low;
+      if (to > high) held_[high] = to;
+    }
+  }
+  bool holds(int64_t low, int64_t high) const {
+    for (const auto& [from, to] : held_)
+      if (from <= low && low < to) low = to;
+    return low >= high;
+  }
+
+ private:
+  std::map<int64_t, int64_t> held_;
+};
+
+// Nothing is read from LX that no earlier step left there, or that the tiles of one since have overwritten.
+void check_scratchpad(const Program& program, const Limits& limits) {
+  Occupied held;
+  for (size_t index = 0; index < program.steps.size(); ++index) {
+    const Step& step = program.steps[index];
+    const Dims points = points_per_core(step);
+    int64_t tiles = 0;
+    for (size_t i = 1; i < step.operands.size(); ++i) {
+      if (!step.operands[i].in_lx()) continue;
+      const auto [low, high] = reach(step, i, points);
+      if (!held.holds(low, high))
+        StepCheck{program, index, limits}.refuse(
+            "operand " + text(i), "reads [" + text(low) + ", " + text(high) + ") of LX, which holds nothing there");
+    }
+    for (size_t i = 0; i < step.operands.size() && !step.tile.empty(); ++i)
+      if (!step.operands[i].in_lx()) tiles += 2 * bytes_behind(step, i, step.tile);
+    held.drop(step.staging, step.staging + tiles);
+    if (!step.operands[0].in_lx()) continue;
+    const auto [low, high] = reach(step, 0, points);
+    held.put(low, high);
+  }
+}
+
+}  // namespace
+
 void validate(const Program& program, const Limits& limits) {
   for (size_t i = 0; i < program.steps.size(); ++i) StepCheck{program, i, limits}.all();
+  if (lx_bytes_of(program)) check_scratchpad(program, limits);
 }
 
 void validate(const JobPlan& plan, const Limits& limits) {
@@ -384,10 +464,11 @@ Picoseconds duration(const Program& program, const Clock& clock) {
     const auto read_over = [&](const Dims& points) {
       int64_t bytes = 0;
       for (size_t i = updates_written(step) ? 0 : 1; i < step.operands.size(); ++i)
-        bytes += bytes_behind(step, i, points);
+        if (!step.operands[i].in_lx()) bytes += bytes_behind(step, i, points);
       return bytes;
     };
-    const int64_t read = read_over(step.extents), written = bytes_behind(step, 0, step.extents);
+    const int64_t read = read_over(step.extents),
+                  written = step.operands[0].in_lx() ? 0 : bytes_behind(step, 0, step.extents);
     total += step.op == OpCode::matmul
                  ? clock.matmul(product(step.extents), read, written, step.cores())
                  : clock.kernel(read, written, step.cores(),
@@ -397,6 +478,14 @@ Picoseconds duration(const Program& program, const Clock& clock) {
     if (!step.tile.empty()) total += clock.load(std::min(read, read_over(step.tile) * step.cores()), step.cores());
   }
   return total;
+}
+
+int64_t lx_bytes_of(const Program& program) {
+  int64_t most = 0;
+  for (const Step& step : program.steps)
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (step.operands[i].in_lx()) most = std::max(most, reach(step, i, points_per_core(step)).second);
+  return most;
 }
 
 int numbers_of(const Program& program) {

@@ -35,14 +35,24 @@ OpCode op_code(const std::string& name);  // throws InvalidProgram
 // Address of a point = argument's address + offset + dot(point, strides); all in bytes. Along dimension `stick`, where
 // there is one, the operand lies in sticks of E elements, and the stride is the distance of two sticks: point p is at
 // p / E * stride + p % E * element.
+//
+// In LX every core has its own part of an operand: the offset is an address of its scratchpad, and points count from
+// the first that the core takes. What one core wrote there no other reads.
+constexpr int kConstant = -1, kLx = -2;
+
 struct Operand {
-  int argument = 0;  // -1: no memory, every point reads `value`
+  int argument = 0;  // kConstant: no memory, every point reads `value`; kLx: the scratchpads
   int64_t offset = 0;
   Dims strides{};
   DataFormat format = DataFormat::SEN169_FP16;
   int stick = -1;
   double value = 0;
   int number = -1;  // >= 0: which number of the launch is the value
+
+  int64_t core_bytes = 0;  // kLx: from one core's scratchpad to the next in memory; settled by Card::prepare
+
+  bool is_constant() const { return argument == kConstant; }
+  bool in_lx() const { return argument == kLx; }
 };
 
 // Where an index leads: an index i of operand `operand` must lie in [-extent, extent), a negative one counts from the
@@ -73,6 +83,7 @@ struct Step {
   // Points of each dimension that a core holds in LX at a time; two such tiles of every operand fit, so that one is
   // loaded or stored while the other is computed. Empty: nothing is said.
   Dims tile{};
+  int64_t staging = 0;                            // where in LX the tiles of operands in device memory begin
   std::vector<std::pair<size_t, int>> numbers{};  // (position in constants, which number of the launch is there)
 
   int cores() const { return static_cast<int>(product(slices)); }
@@ -84,7 +95,11 @@ struct Program {
   std::vector<Step> steps;
   Picoseconds time = -1;  // modelled; settled by Card::prepare, negative before
   int numbers = 0;        // that a launch has to give; settled by Card::prepare
+  int64_t lx_bytes = 0;   // of every core; settled by Card::prepare
 };
+
+// Bytes of each core's LX that operands lie in, up to the last.
+int64_t lx_bytes_of(const Program& program);
 
 struct Limits {
   int cores;
