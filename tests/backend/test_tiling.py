@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_spyre.backend.tiling import footprint, lx_budget, tile_of
+from torch_spyre.backend.tiling import footprint, resident_budget, tile_budget, tile_of
 
 
 def matmul(m: int, n: int, k: int, slices: list[int]) -> dict:
@@ -16,19 +16,20 @@ def matmul(m: int, n: int, k: int, slices: list[int]) -> dict:
     return {"op": "matmul", "extents": [m, n, k], "slices": slices, "operands": operands}
 
 
-def test_the_budget_is_what_others_leave(monkeypatch):
-    assert lx_budget() == 1625344
+def test_what_stays_leaves_room_for_tiles(monkeypatch):
+    assert resident_budget() == 1625344
+    assert tile_budget(resident_budget()) == 406272
     monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.5")
-    assert lx_budget() == 1015808
+    assert resident_budget() == 1015808
 
 
 def test_a_part_that_fits_is_one_tile():
-    assert tile_of(matmul(64, 256, 512, [1, 2, 1]), lx_budget()) == [64, 128, 512]
+    assert tile_of(matmul(64, 256, 512, [1, 2, 1]), resident_budget()) == [64, 128, 512]
 
 
 def test_outer_dimensions_are_halved_first_and_the_matrix_unit_stays_full():
-    assert tile_of(matmul(4096, 256, 512, [1, 1, 1]), lx_budget()) == [256, 256, 512]
-    assert tile_of(matmul(4096, 4096, 4096, [1, 1, 1]), lx_budget()) == [64, 64, 2048]
+    assert tile_of(matmul(4096, 256, 512, [1, 1, 1]), resident_budget()) == [256, 256, 512]
+    assert tile_of(matmul(4096, 4096, 4096, [1, 1, 1]), resident_budget()) == [64, 64, 2048]
 
 
 def test_what_an_index_leads_to_is_counted_per_point():

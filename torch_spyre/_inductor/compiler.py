@@ -9,11 +9,12 @@ from ..backend import compile_bundle
 from ..card import description
 from ..execution.signature import Argument
 from ..ir import bundle
-from ..ir.op_spec import verify
+from ..ir.op_spec import verify_all
 from . import config
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
 from .passes.build_specs import build_specs
+from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
 from .passes.elide_copies import elide_copies
@@ -43,6 +44,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     dead_code(kernel)
     elide_copies(kernel)
     separate_overlaps(kernel)
+    coarse_tile(kernel)
     log_pass("mutations resolved", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
@@ -58,8 +60,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     plan_memory(plan)
     specs = build_specs(plan, arguments)
     log_pass("planned", *specs)
-    for spec in specs:
-        verify(spec)
+    verify_all(specs)
 
     chain, texts = bundle.emit(kernel.name, specs)
     save_artifacts(kernel.name, kernel, specs, texts, chain)

@@ -88,6 +88,9 @@ class LoopOp:
     checked: bool = False
     source: str = ""
     hints: dict[str, Any] = field(default_factory=dict)
+    # Loops around the op, which it may share with its neighbours: (scope, count), the outermost first. They are the
+    # first of ``sizes`` too.
+    turns: tuple[tuple[int, int], ...] = ()
 
     def reads(self) -> list[str]:
         """Names of the buffers this op reads; a scatter also needs what its table held before."""

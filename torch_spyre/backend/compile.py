@@ -34,7 +34,8 @@ def compile_bundle(
             moving[file] = dsc
     resident = max(map(resident_end, plain.values()), default=0)
     budget = tile_budget(resident)
-    tiles = {file: {"tile": tile_of(step, budget), "staging": resident} for file, step in plain.items()}
+    staging = {"staging": resident} if resident else {}
+    tiles = {file: {"tile": tile_of(step, budget)} | staging for file, step in plain.items()}
     chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
     bundles.verify(chain, moves)
     steps = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "symbol",
     "to_json",
     "verify",
+    "verify_all",
 ]
 
 
@@ -75,6 +77,16 @@ class LoopSpec:
 
     def __str__(self) -> str:
         return print_op_spec(self)
+
+
+def verify_all(specs: Sequence[OpSpec | LoopSpec], loops: Mapping[str, int] | None = None) -> None:
+    """Raises InvalidOpSpec."""
+    for spec in specs:
+        if isinstance(spec, LoopSpec):
+            counts = {s.name: spec.count for s in spec.tiled_symbols}
+            verify_all(spec.body, {**(loops or {}), **counts})
+        else:
+            verify(spec, loops)
 
 
 def print_op_spec(spec: OpSpec | LoopSpec) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import sympy
 
 from ..._C import get_device_dtype
-from ...ir.op_spec import IndirectAccess, OpSpec, TensorArg
+from ...ir.op_spec import IndirectAccess, LoopSpec, OpSpec, TensorArg, symbol
 from ...ops.table import OPS
 from ..loop_ir import Access, Constant, Given, Parameter
 from .lift_views import Coordinates
@@ -14,9 +16,25 @@ from .plan import DeviceOp, Plan
 _symbols = [sympy.Symbol(f"c{i}", integer=True, nonnegative=True) for i in range(32)]
 
 
-def build_specs(plan: Plan, arguments: dict[str, int]) -> list[OpSpec]:
+def build_specs(plan: Plan, arguments: dict[str, int]) -> list[OpSpec | LoopSpec]:
     """``arguments``: position of each argument buffer in the launch."""
-    return [_spec(plan, op, arguments) for op in plan.device_ops]
+    return _nested([(op.op.turns, _spec(plan, op, arguments)) for op in plan.device_ops], 0)
+
+
+def _nested(specs: list[tuple[tuple[tuple[int, int], ...], OpSpec]], depth: int) -> list[OpSpec | LoopSpec]:
+    """Neighbours in the same loops share them."""
+    found: list[OpSpec | LoopSpec] = []
+    for turn, group in groupby(specs, key=lambda pair: pair[0][depth] if len(pair[0]) > depth else None):
+        inside = list(group)
+        if turn is None:
+            found += [spec for _, spec in inside]
+        else:
+            found.append(LoopSpec(turn[1], _nested(inside, depth + 1), [_turn_symbol(depth)]))
+    return found
+
+
+def _turn_symbol(depth: int) -> sympy.Symbol:
+    return symbol(f"t{depth}")
 
 
 def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
@@ -72,6 +90,9 @@ def _argument(
         coordinates[lane] = sympy.Mod(stick, elements)
         if side.tile_dim >= 0:
             coordinates[side.tile_dim] += sympy.floor(stick / elements)
+    for depth, row in enumerate(side.turns):
+        for dim, step in enumerate(row):
+            coordinates[dim] += step * _turn_symbol(depth)
     for index, (dim, step, sticks) in zip(indices, side.jumps, strict=True):
         value = IndirectAccess(sympy.Symbol(f"arg{index}"))
         if not sticks:

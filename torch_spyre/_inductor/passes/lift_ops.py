@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...ops.table import OPS
 from ..loop_ir import Access, LoopOp, Parameter, known
 from .lift_views import Coordinates, NotAligned, Piece, Side, lift
+from ..errors import Unsupported
 from .plan import DeviceOp, Plan
 
 
@@ -14,7 +15,10 @@ def lift_ops(plan: Plan) -> None:
     """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k]."""
     for op in plan.kernel.ops:
         for piece in pieces_of(plan, op):
-            plan.device_ops.append(_matmul(plan, op, piece) if op.name == "matmul" else _device_op(plan, op, piece))
+            device_op = _matmul(plan, op, piece) if op.name == "matmul" else _device_op(plan, op, piece)
+            if op.turns:
+                _take_turns(plan, device_op)
+            plan.device_ops.append(device_op)
 
 
 def pieces_of(plan: Plan, op: LoopOp) -> list[Piece]:
@@ -116,6 +120,27 @@ def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     _along(plan, left.buffer, a, k)
     _along(plan, right.buffer, b, n if device_op.counts[n] == 1 else k)
     return device_op
+
+
+def _take_turns(plan: Plan, op: DeviceOp) -> None:
+    """The loops around an op leave its own."""
+    more = len(plan.placement(op.op.out.buffer).replicas)
+    turns = []
+    for turn, (_, count) in enumerate(op.op.turns):
+        loops = [i for i, origin in enumerate(op.origins) if origin == turn + more]
+        if len(loops) != 1 or op.counts[loops[0]] != count:
+            raise Unsupported(
+                f"{op.op.name} over {list(op.op.sizes)}: its {count} tiles begin inside sticks or across dimensions of "
+                f"the card{f' ({op.op.source})' if op.op.source else ''}; use tiles of whole sticks"
+            )
+        turns += loops
+    for side in op.sides:
+        side.turns = [side.steps[i] for i in turns]
+        if any(side.stick == i for i in turns):
+            raise Unsupported(f"{op.op.name} over {list(op.op.sizes)}: tiles of single elements along sticks")
+    if op.op.name == "iota":
+        raise Unsupported("an iota inside tiles")
+    _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
 
 
 def _reorder(op: DeviceOp, order: list[int]) -> None:

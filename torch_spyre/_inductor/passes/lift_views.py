@@ -89,6 +89,7 @@ class Coordinates:
     elements: int = 0
     tile_dim: int = -1
     jumps: list[tuple[int, int, bool]] = field(default_factory=list)
+    turns: list[list[int]] = field(default_factory=list)  # steps along the loops around the op
 
 
 @dataclass

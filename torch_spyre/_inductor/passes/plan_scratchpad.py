@@ -82,12 +82,22 @@ def _resident(plan: Plan, name: str, shown: list[_Use]) -> _Resident | None:
             return None
         if any(mine < other for mine, other in zip(size, _own_size(op, theirs, plan.elements(name)), strict=True)):
             return None
-    return _Resident(name, size, first.at, readers[-1].at)
+    return _Resident(name, size, first.at, _last_turn(plan, first.at, readers[-1].at))
+
+
+def _last_turn(plan: Plan, first: int, last: int) -> int:
+    """What was made before a loop is read again in each of its turns."""
+    mine, turns = plan.device_ops[first].op.turns, plan.device_ops[last].op.turns
+    if mine == turns:
+        return last
+    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].op.turns[:1] == turns[:1]:
+        last += 1
+    return last
 
 
 def _can_hold(plan: Plan, op: DeviceOp, side: Coordinates) -> bool:
     folds_together = any(slices > 1 for slices in op.slices[len(op.counts) - op.reduced :])
-    return not folds_together and not side.jumps and all(step >= 0 for row in side.steps for step in row)
+    return not folds_together and not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
 
 
 def _points(op: DeviceOp) -> list[int]:
