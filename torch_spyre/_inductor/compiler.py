@@ -20,6 +20,7 @@ from .passes.divide_work import divide_work
 from .passes.elide_copies import elide_copies
 from .passes.insert_restickify import insert_restickify
 from .passes.lift_ops import lift_ops
+from .passes.name_dims import name_dims
 from .passes.plan import Plan
 from .passes.plan_memory import plan_memory
 from .passes.plan_scratchpad import plan_scratchpad
@@ -44,6 +45,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     dead_code(kernel)
     elide_copies(kernel)
     separate_overlaps(kernel)
+    name_dims(kernel)
     coarse_tile(kernel)
     log_pass("mutations resolved", kernel)
 

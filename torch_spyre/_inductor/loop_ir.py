@@ -91,6 +91,7 @@ class LoopOp:
     # Loops around the op, which it may share with its neighbours: (scope, count), the outermost first. They are the
     # first of ``sizes`` too.
     turns: tuple[tuple[int, int], ...] = ()
+    names: tuple[str, ...] = ()  # of the loops, "" for those without; empty where no op has hints
 
     def reads(self) -> list[str]:
         """Names of the buffers this op reads; a scatter also needs what its table held before."""

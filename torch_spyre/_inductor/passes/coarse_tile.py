@@ -11,19 +11,16 @@ from itertools import groupby
 
 from ..errors import Unsupported
 from ..loop_ir import Access, Buffer, Given, Kernel, LoopOp
-from .name_dims import Names, name_dims, scopes
+from .name_dims import scopes
 
 Tiling = tuple[tuple[int, str, int], ...]  # of nested loops, the outermost first: scope, dimension, tiles
 
 
 def coarse_tile(kernel: Kernel) -> None:
     """Sets ``turns`` of the ops of a scope: the loops around them, whose counts come first in ``sizes``."""
-    if not any(map(_tiling, kernel.ops)):
-        return
-    names = name_dims(kernel)
     for tiling, group in groupby(range(len(kernel.ops)), key=lambda at: _tiling(kernel.ops[at])):
         if tiling:
-            _tile(kernel, tiling, {at: names[at] for at in group})
+            _tile(kernel, tiling, list(group))
 
 
 def _tiling(op: LoopOp) -> Tiling:
@@ -35,20 +32,18 @@ def _tiling(op: LoopOp) -> Tiling:
     )
 
 
-def _tile(kernel: Kernel, tiling: Tiling, names: dict[int, Names]) -> None:
-    local = _local(kernel, set(names))
-    for at, given in names.items():
-        op = kernel.ops[at]
+def _tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
+    local = _local(kernel, set(inside))
+    for at in inside:
         for scope, name, count in reversed(tiling):
-            op, given = _split(op, given, name, count, scope)
-        kernel.ops[at] = op
+            kernel.ops[at] = _split(kernel.ops[at], name, count, scope)
     for buffer in local:
-        _shrink(kernel, buffer, list(names), len(tiling))
+        _shrink(kernel, buffer, inside, len(tiling))
 
 
-def _split(op: LoopOp, names: Names, name: str, tiles: int, scope: int) -> tuple[LoopOp, Names]:
+def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
     """The loop of that name in two, the outer one in front of all."""
-    loops = [i for i, each in enumerate(names) if each == name and op.sizes[i] > 1]
+    loops = [i for i, each in enumerate(op.names) if each == name and op.sizes[i] > 1]
     if len(loops) != 1:
         raise Unsupported(
             f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)} "
@@ -80,15 +75,15 @@ def _split(op: LoopOp, names: Names, name: str, tiles: int, scope: int) -> tuple
         step = steps[loop]
         assert not isinstance(step, Given)
         parameters = (first, step * points, *steps)
-    split = replace(
+    return replace(
         op,
         sizes=sizes(op.sizes),
         out=moved(op.out),
         ins=tuple(moved(each) if isinstance(each, Access) else each for each in op.ins),
         parameters=parameters,
         turns=((scope, tiles), *op.turns),
+        names=("", *op.names),
     )
-    return split, ["", *names]
 
 
 def _where(op: LoopOp) -> str:

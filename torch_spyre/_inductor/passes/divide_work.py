@@ -8,11 +8,13 @@ first, and where the cores do not suffice the op is done in several parts.
 from __future__ import annotations
 
 from copy import deepcopy
+from math import prod
 
 from ...ops.table import OPS
 from ..errors import Unsupported
 from ..loop_ir import Access, known
 from .lift_views import Coordinates
+from .name_dims import scopes
 from .plan import DeviceOp, Plan
 
 STICK_BYTES = 128
@@ -37,6 +39,44 @@ def divide_work(plan: Plan) -> None:
 
 
 def _slices(plan: Plan, op: DeviceOp) -> list[int]:
+    hinted = _hinted(plan, op)
+    return hinted if hinted is not None else _chosen(plan, op)
+
+
+def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
+    """What ``spyre_hint(work_div={"M": 4})`` asks for; dimensions that it does not name are not divided."""
+    wanted: dict[str, int] = {}
+    for scope in scopes(op.op):
+        wanted |= scope.get("work_div") or scope.get("slices") or {}
+    if not wanted:
+        return None
+    hint = f"spyre_hint(work_div={wanted}): {op.op.name} over {list(op.op.sizes)}"
+    where = f" ({op.op.source})" if op.op.source else ""
+    more = len(plan.placement(op.op.out.buffer).replicas)
+    names = [op.op.names[origin - more] if origin >= more else "" for origin in op.origins]
+    strides = byte_strides(plan, op)
+    kept = len(op.counts) - op.reduced
+    slices = [1] * len(op.counts)
+    for name, cores in wanted.items():
+        loops = [i for i, each in enumerate(names) if each == name]
+        if not loops:
+            raise Unsupported(f"{hint}: it has no dimension {name}{where}; named_dims=[...] names those of a result")
+        loop = max(loops, key=lambda i: op.counts[i])
+        quantum = _quantum(op, loop, strides)
+        if not quantum or _share(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
+            raise Unsupported(
+                f"{hint}: {name} has {op.counts[loop]} points{f' in sticks of {quantum}' if quantum > 1 else ''}, "
+                f"which do not divide over {cores} cores{where}"
+            )
+        slices[loop] = cores
+    if prod(slices) > plan.cores:
+        raise Unsupported(f"{hint}: that is {prod(slices)} cores, there are {plan.cores}{where}")
+    if sum(cores > 1 for cores in slices[kept:]) > 1:
+        raise Unsupported(f"{hint}: cores can share one folded dimension{where}")
+    return slices
+
+
+def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
     slices = [1] * len(op.counts)
     kept = len(op.counts) - op.reduced
     kind = OPS[op.op.name].kind

@@ -11,13 +11,13 @@ from typing import Any
 
 from ..loop_ir import Access, Kernel, LoopOp
 
-Names = list[str]  # by loop; "" for those without a name
 
-
-def name_dims(kernel: Kernel) -> list[Names]:
-    """The names of every op's loops."""
+def name_dims(kernel: Kernel) -> None:
+    """Sets ``names`` of every op, where there are hints at all."""
+    if not any(map(scopes, kernel.ops)):
+        return
     known: dict[str, dict[tuple[int, int], str]] = {}  # by buffer: (stride, size) of a dimension: its name
-    found: list[Names] = [[""] * len(op.sizes) for op in kernel.ops]
+    found: list[list[str]] = [[""] * len(op.sizes) for op in kernel.ops]
     for op in kernel.ops:
         _take_hint(kernel, op, known)
     changed = True
@@ -31,7 +31,8 @@ def name_dims(kernel: Kernel) -> list[Names]:
                     for access in _accesses(op):
                         if access.strides[loop]:
                             known.setdefault(access.buffer, {}).setdefault((access.strides[loop], size), name)
-    return found
+    for op, names in zip(kernel.ops, found, strict=True):
+        op.names = tuple(names)
 
 
 def scopes(op: LoopOp) -> list[dict[str, Any]]:
