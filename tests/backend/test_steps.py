@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torch_spyre._C import DataFormats
-from torch_spyre._inductor.errors import Unsupported
 from torch_spyre.backend import compile_bundle
 from torch_spyre.ir import bundle, superdsc
 from torch_spyre.ir.op_spec import LoopSpec, OpSpec, TensorArg, along_sticks, parse_op_spec, symbol, verify
@@ -191,6 +190,12 @@ neg over c0: 2/1, c1: 64/1
     assert [step["operands"][0]["offset"] for step in steps] == [0, 0, 0, 0]
 
 
-def test_tensors_in_lx_are_refused_for_now():
-    with pytest.raises(Unsupported, match="0_neg: Tensor1 lies in LX"):
-        step_of("neg over c0: 64/1\n  in  arg0 SEN169_FP16[1, 64] at [0, c0]\n  out lx@0 SEN169_FP16[1, 64] at [0, c0]")
+def test_in_lx_every_core_begins_at_the_same_address():
+    step = step_of("""\
+neg over c0: 8/4, c1: 128/1
+  in  arg0 SEN169_FP16[2, 8, 64] at [floor(c1/64), c0, Mod(c1, 64)]
+  out lx@256 SEN169_FP16[2, 2, 64] at [floor(c1/64), c0, Mod(c1, 64)]""")
+    out, given = step["operands"]
+    assert out == {"lx": 256, "strides": [128, 256], "format": "SEN169_FP16", "stick": 1}
+    assert given["strides"] == [128, 1024]
+    assert step["staging"] == 256 + 4 * 128

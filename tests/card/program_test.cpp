@@ -92,6 +92,65 @@ TEST("program: a well-formed program is accepted") {
   CHECK_THROWS(op_code("add"), InvalidProgram, "unknown operation 'add'; the card knows copy, fill, restickify");
 }
 
+namespace {
+
+// Two steps: argument 1 to LX, from there to argument 0; 8 rows of 4 sticks over 4 cores.
+Program through_lx() {
+  Program program = good_program();
+  Step second = program.steps[0];
+  program.steps[0].operands[0] = {kLx, 256, {512, 128}, DataFormat::SEN169_FP16, 1};
+  second.operands[1] = program.steps[0].operands[0];
+  program.steps[0].operands[1].stick = second.operands[0].stick = 1;
+  program.steps[0].operands[1].strides = second.operands[0].strides = {512, 128};
+  program.steps.push_back(second);
+  return program;
+}
+
+std::string lx_refusal(const std::function<void(Program&)>& change) {
+  Program program = through_lx();
+  change(program);
+  try {
+    validate(program, kLimits);
+  } catch (const InvalidProgram& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST("program: operands in LX are refused where nothing was left for them") {
+  validate(through_lx(), kLimits);
+  CHECK(lx_refusal([](Program& p) { p.steps.erase(p.steps.begin()); }).find("which holds nothing there") !=
+        std::string::npos);
+  CHECK(lx_refusal([](Program& p) { p.steps[1].operands[1].offset = 384; }).find("which holds nothing there") !=
+        std::string::npos);
+  CHECK(lx_refusal([](Program& p) { p.steps[0].operands[0].offset = kLimits.lx_bytes; }).find("of LX, which has") !=
+        std::string::npos);
+  CHECK(lx_refusal([](Program& p) {
+          p.steps[1].tile = {1, 64};
+          p.steps[1].staging = 128;
+        }).find("lie over operand 1") != std::string::npos);
+  // The tiles of a step in between.
+  CHECK(lx_refusal([](Program& p) {
+          Step other = good_program().steps[0];
+          other.tile = {1, 64};
+          other.staging = 1024;
+          p.steps.insert(p.steps.begin() + 1, other);
+        }).find("which holds nothing there") != std::string::npos);
+}
+
+TEST("program: every core finds in its LX what it put there") {
+  for (const Mode mode : {Mode::run, Mode::strict}) {
+    Bench bench(Options{.mode = mode, .hardware_file = SPYRE_HARDWARE_FILE});
+    const std::vector<uint16_t> values = numbers(2048);
+    const Held from = bench.block(values), to = bench.block(4096);
+    bench.card.launch(bench.card.prepare(through_lx()), {to, from}, 0);
+    bench.card.synchronize(0);
+    CHECK(bench.read(to, 2048) == values);
+  }
+}
+
 TEST("program: malformed programs are refused by step and field") {
   using P = Program&;
   using S = Step&;

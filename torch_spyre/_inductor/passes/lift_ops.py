@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ops.table import OPS
+from ..errors import Unsupported
 from ..loop_ir import Access, LoopOp, Parameter, known
 from .lift_views import Coordinates, NotAligned, Piece, Side, lift
-from ..errors import Unsupported
 from .plan import DeviceOp, Plan
 
 

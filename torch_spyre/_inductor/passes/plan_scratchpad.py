@@ -97,7 +97,12 @@ def _last_turn(plan: Plan, first: int, last: int) -> int:
 
 def _can_hold(plan: Plan, op: DeviceOp, side: Coordinates) -> bool:
     folds_together = any(slices > 1 for slices in op.slices[len(op.counts) - op.reduced :])
-    return not folds_together and not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
+    return (
+        not folds_together
+        and not side.jumps
+        and not any(map(any, side.turns))
+        and all(step >= 0 for row in side.steps for step in row)
+    )
 
 
 def _points(op: DeviceOp) -> list[int]:
@@ -142,8 +147,12 @@ def _begins(op: DeviceOp, side: Coordinates) -> list[tuple[int, ...]]:
 
 
 def _place(plan: Plan, new: _Resident, placed: list[_Resident], budget: int) -> bool:
-    """The lowest address with room while the buffer lives."""
-    alive = [old for old in placed if old.last >= new.first and not _gives_its_place(plan, old, new)]
+    """The place of an operand that is read for the last time, or the lowest address with room."""
+    alive = [old for old in placed if old.last >= new.first]
+    for old in alive:
+        if _gives_its_place(plan, old, new):
+            new.address = old.address
+            return True
     new.address = 0
     for old in sorted(alive, key=lambda old: old.address):
         if old.address - new.address >= new.bytes:

@@ -282,6 +282,11 @@ struct StepCheck {
     if (low < 0 || high > limits.lx_bytes)
       refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of LX, which has " + text(limits.lx_bytes));
     if (static_cast<int>(index) == indexed_operand(step)) refuse(field, "indices lead to device memory, not to LX");
+    const Operand &operand = step.operands[index], &written = step.operands[0];
+    if (index && written.in_lx() && (operand.offset != written.offset || operand.strides != written.strides)) {
+      const auto [begin, end] = reach(step, 0, points_per_core(step));
+      if (begin < high && end > low) refuse(field, "lies in LX where operand 0 is written, at other points");
+    }
     for (size_t i = rank - folded_dimensions(step); i < rank; ++i)
       if (step.slices[i] > 1)
         refuse(field, "cores share the folded dimension " + text(i) + ", their LX does not hold operands then");

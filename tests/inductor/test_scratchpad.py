@@ -1,0 +1,167 @@
+"""What stays in LX changes when device memory is read and written, and no result."""
+
+import pytest
+import torch
+
+from torch_spyre._inductor import compiler, config, spyre_hint
+from torch_spyre._inductor.errors import Unsupported
+
+SHAPES = [(256, 1024), (64, 64), (100, 130), (3, 5, 200), (2048, 320)]
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The steps of every kernel that is compiled, as they are handed to the card."""
+    seen: list[list[dict]] = []
+    original = compiler.compile_bundle
+
+    def recorded(*args, **kwargs):
+        description = original(*args, **kwargs)
+        seen.append([step for job in description["steps"] for step in job["program"]["steps"]])
+        return description
+
+    monkeypatch.setattr(compiler, "compile_bundle", recorded)
+    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
+    return seen
+
+
+def chain(a, b, c):
+    return ((a + b) * c - a).relu() + b
+
+
+def softmax(a, b, c):
+    return torch.softmax(a, -1)
+
+
+def norms(a, b, c):
+    return torch.nn.functional.layer_norm(a, a.shape[-1:]) * b + torch.nn.functional.rms_norm(c, c.shape[-1:])
+
+
+def block(a, b, c):
+    return torch.softmax((torch.tanh(a) * c) @ b.transpose(-1, -2), -1) @ c
+
+
+def run(function, args, cores=32, lx=True):
+    torch._dynamo.reset()
+    with config.patch(lx_planning=lx, sencores=cores), torch.spyre.fallback("error"):
+        return torch.compile(function, fullgraph=True)(*args).cpu()
+
+
+def operands_in_lx(programs) -> int:
+    return sum("lx" in operand for steps in programs for step in steps for operand in step["operands"])
+
+
+@pytest.mark.parametrize("function", [chain, softmax, norms, block])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_results_do_not_depend_on_what_stays(function, shape, programs):
+    torch.manual_seed(0)
+    args = [torch.randn(shape).half().to("spyre") for _ in range(3)]
+    kept = run(function, args)
+    assert operands_in_lx(programs)
+    programs.clear()
+    assert torch.equal(kept, run(function, args, lx=False))
+    assert not operands_in_lx(programs)
+    for cores in (1, 5, 24):
+        assert torch.equal(kept, run(function, args, cores=cores))
+
+
+def traffic(steps) -> int:
+    return sum("argument" in operand for step in steps for operand in step["operands"])
+
+
+def test_a_chain_reads_its_inputs_and_writes_its_result(programs):
+    args = [torch.randn(256, 1024).half().to("spyre") for _ in range(3)]
+    run(chain, args)
+    (steps,) = programs
+    # a + b, * c, - a, relu, + b: what is read from device memory is a, b, c, a, b; what is written there the result.
+    assert (len(steps), traffic(steps)) == (5, 6)
+    places = {operand["lx"] for step in steps for operand in step["operands"] if "lx" in operand}
+    assert places == {0}  # each takes the place of what it is made from
+
+
+def test_what_does_not_fit_goes_through_device_memory(programs):
+    args = [torch.randn(2048, 16384).half().to("spyre") for _ in range(3)]
+    run(chain, args)
+    assert not operands_in_lx(programs)
+
+
+def test_cores_that_need_what_others_wrote_go_through_device_memory(programs):
+    x = torch.randn(256, 256).half().to("spyre")
+    got = run(lambda x: torch.exp(x).sum(0) + torch.exp(x).T.contiguous()[:, 0], [x])
+    assert got.isfinite().all()
+    for steps in programs:
+        for step in steps:
+            for operand in step["operands"]:
+                assert "lx" not in operand or step["op"] != "restickify"
+
+
+def tiled(x, tiles):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": tiles}):
+        return torch.softmax(x, -1)
+
+
+@pytest.mark.parametrize("shape", [(2048, 512), (96, 130)], ids=str)
+def test_tiles_one_after_the_other_give_the_same(shape, programs):
+    x = torch.randn(shape).half().to("spyre")
+    whole = run(lambda x: torch.softmax(x, -1), [x])
+    steps = len(programs.pop())
+    for tiles in (2, 8):
+        assert torch.equal(whole, run(lambda x, tiles=tiles: tiled(x, tiles), [x]))
+        assert len(programs.pop()) == tiles * steps
+
+
+def test_tiles_make_a_chain_fit(programs):
+    x = torch.randn(4096, 4096).half().to("spyre")
+    whole = run(lambda x: torch.softmax(x, -1), [x], cores=4)
+    assert not any(step["op"] == "elementwise" and all("lx" in o for o in step["operands"]) for step in programs.pop())
+    assert torch.equal(whole, run(lambda x: tiled(x, 16), [x], cores=4))
+    # Each of 16 tiles is read for its maxima, read again for the differences, and written.
+    assert traffic(programs.pop()) == 16 * 3
+
+
+def test_loops_nest(programs):
+    def twice(x):
+        with spyre_hint(named_dims=["A", "M", "N"], num_tiles_per_dim={"A": 2}):
+            y = x * 2
+            with spyre_hint(num_tiles_per_dim={"M": 4}):
+                return torch.softmax(y, -1) + 1
+
+    x = torch.randn(4, 128, 192).half().to("spyre")
+    assert torch.equal(run(twice, [x]), run(lambda x: torch.softmax(x * 2, -1) + 1, [x]))
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        ({"num_tiles_per_dim": {"Q": 2}}, "has no dimension of this name"),
+        ({"num_tiles_per_dim": {"M": 7}}, "M has 96 points in .*, which 7 tiles do not divide"),
+        ({"num_tiles_per_dim": {"N": 2}}, "folds it"),
+        ({"work_div": {"Q": 2}}, "has no dimension Q"),
+        ({"work_div": {"M": 32, "N": 2}}, "that is 64 cores, there are 32"),
+        ({"work_div": {"N": 32}}, "N has 130 points in sticks of 64, which do not divide over 32 cores"),
+    ],
+    ids=str,
+)
+def test_hints_that_cannot_be_met_say_why(hint, message):
+    def hinted(x):
+        with spyre_hint(named_dims=["M", "N"], **hint):
+            return (torch.exp(x) + x).sum(-1, keepdim=True) if "tiles" in str(hint) else torch.exp(x)
+
+    x = torch.randn(96, 130).half().to("spyre")
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=message) as raised:
+        torch.compile(hinted, fullgraph=True)(x)
+    assert isinstance(raised.value, Unsupported) or isinstance(raised.value.__cause__, Unsupported)
+    assert "test_scratchpad.py" in str(raised.value)
+
+
+@pytest.mark.parametrize("cores", [{"M": 4, "N": 8}, {"M": 32}, {"M": 4, "N": 2, "K": 4}, {"M": 3}], ids=str)
+def test_work_is_divided_as_asked(cores, programs):
+    def product(a, b):
+        with spyre_hint(named_dims=["M", "N", "K"], work_div=cores):
+            return a @ b
+
+    a, b = torch.randn(512, 256).half().to("spyre"), torch.randn(256, 1024).half().to("spyre")
+    assert torch.equal(run(product, [a, b]), run(torch.matmul, [a, b]))
+    (step,) = (step for step in programs[0] if step["op"] == "matmul")
+    assert step["slices"] == [cores.get(name, 1) for name in "MNK"]
