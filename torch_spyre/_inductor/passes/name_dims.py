@@ -1,8 +1,9 @@
 """Which loop of which op runs along which named dimension.
 
-Names come from hints (``spyre_hint(named_dims=[...])`` names the dimensions of what the ops inside make; one name more
-than these is that of the dimension they fold) and follow the memory they were given to: a loop that moves through a buffer as a named dimension does has its name, whatever views lie
-between, and gives it on to whatever else it moves through.
+Names come from hints: ``spyre_hint(named_dims=[...])`` names the dimensions of what the ops inside make; one name more
+than these is that of the dimension they fold. They follow the memory they were given to: a loop that moves through a
+buffer as a named dimension does has its name, whatever views lie between, and gives it on to whatever else it moves
+through.
 """
 
 from __future__ import annotations
