@@ -1,0 +1,1 @@
+"""How well the clock keeps time: kernels that were measured on real cards, compiled and timed by the model."""

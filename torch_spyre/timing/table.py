@@ -1,0 +1,139 @@
+"""The table of measured kernels, and the PyTorch program behind each of its rows."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._inductor import spyre_hint
+from .._inductor.errors import Unsupported
+
+PATH = Path(__file__).with_name("measured.csv")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured kernel; ``dims`` and ``config`` as the table's head explains them."""
+
+    family: str
+    op: str
+    dims: str
+    cores: int
+    config: str
+    us: float
+
+    @property
+    def sizes(self) -> list[int]:
+        return [int(n) for n in self.dims.split("x")]
+
+    @property
+    def lx_planning(self) -> bool:
+        return not self.config.startswith("lx0")
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.dims}, {self.cores} cores{', ' + self.config if self.config else ''}"
+
+
+def read(path: Path = PATH) -> list[Row]:
+    """The rows that are scored. Raises ValueError naming the line that is none."""
+    with path.open() as file:
+        lines = [line for line in file if not line.startswith("#")]
+    found = []
+    for fields in csv.DictReader(lines):
+        if fields["family"] == "info":
+            continue
+        try:
+            row = Row(
+                *(fields[name] for name in ("family", "op", "dims")),
+                int(fields["cores"]),
+                fields["config"],
+                float(fields["us"]),
+            )  # type: ignore[arg-type]  # noqa: E501
+            row.sizes  # noqa: B018 - that they are numbers
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: this is no row of measured kernels: {fields} ({error})") from error
+        found.append(row)
+    return found
+
+
+Program = tuple[Callable[..., Any], list[tuple[int, ...]]]  # a function, and the sizes of its fp16 arguments
+
+
+def programs_of(row: Row) -> list[Program]:
+    """What was measured, as functions to be compiled one by one; their times add up."""
+    op = row.op
+    if chain := re.fullmatch(r"add(\d+)(_sep)?", op):
+        matrices = [tuple(row.sizes)] * int(chain[1])
+        return [(torch.add, matrices[:2])] * (len(matrices) - 1) if chain[2] else [(_add_all, matrices)]
+    if op == "mm":
+        m, k, n = row.sizes
+        return [(_product(row.config), [(m, k), (k, n)])]
+    if op == "softmax":
+        return [(_softmax(row.config), [tuple(row.sizes)])]
+    if op not in _PROGRAMS:
+        raise Unsupported(f"the table's op {op} has no program here; there are {', '.join(sorted(_PROGRAMS))}")
+    function, sizes = _PROGRAMS[op]
+    return [(function, sizes(*row.sizes))]
+
+
+def _add_all(first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    for other in others:
+        first = first + other
+    return first
+
+
+def _product(config: str) -> Callable[..., Any]:
+    """With the split that the table gives, or the compiler's own: "4x8x1" is that of M, N, K."""
+    if not re.fullmatch(r"\d+x\d+x\d+", config):
+        return torch.mm
+    cores = dict(zip("MNK", map(int, config.split("x")), strict=True))
+
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        with spyre_hint(named_dims=["M", "N", "K"], work_div=cores):
+            return torch.mm(a, b)
+
+    return product
+
+
+def _softmax(config: str) -> Callable[..., Any]:
+    """In as many tiles of rows as the table says, "tiles4"."""
+    tiles = int(config.split("tiles")[1])
+
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": tiles}):
+            return torch.softmax(x, -1)
+
+    return softmax
+
+
+def _matrices(count: int) -> Callable[..., list[tuple[int, ...]]]:
+    return lambda *size: [size] * count
+
+
+_PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[..., list[tuple[int, ...]]]]] = {
+    "neg": (torch.neg, _matrices(1)),
+    "exp": (torch.exp, _matrices(1)),
+    "gelu": (torch.nn.functional.gelu, _matrices(1)),
+    "copy": (lambda x: x + 1.0, _matrices(1)),
+    "add": (torch.add, _matrices(2)),
+    "mul": (torch.mul, _matrices(2)),
+    "add_indep2": (lambda a, b, c, d: (a + b, c + d), _matrices(4)),
+    "bcast": (torch.add, lambda rows, columns: [(rows, columns), (columns,)]),
+    "mulbcast": (torch.mul, lambda rows, columns: [(rows, columns), (columns,)]),
+    "bcastcol": (torch.add, lambda rows, columns: [(rows, columns), (rows, 1)]),
+    "write": (torch.add, lambda rows, columns: [(columns,), (rows, 1)]),
+    "sumrow": (lambda x: x.sum(1), _matrices(1)),
+    "amax": (lambda x: x.amax(1), _matrices(1)),
+    "mean": (lambda x: x.mean(1), _matrices(1)),
+    "sumcol": (lambda x: x.sum(0), _matrices(1)),
+    "cat0": (lambda x: torch.cat([x, x], 0), _matrices(1)),
+    "cat1": (lambda x: torch.cat([x, x], 1), _matrices(1)),
+    "transpose": (lambda x: x.T.contiguous(), _matrices(1)),
+    "transpose_outer": (lambda x: x.transpose(0, 1).contiguous(), _matrices(1)),
+}
