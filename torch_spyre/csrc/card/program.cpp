@@ -377,10 +377,12 @@ OpCode op_code(const std::string& wanted) {
 
 namespace {
 
-// Which bytes of LX hold something, step after step; the same of every core.
+// Which sticks of LX hold something, step after step; the same of every core.
 class Occupied {
  public:
   void put(int64_t low, int64_t high) {
+    low = low / kStickBytes * kStickBytes;
+    high = (high + kStickBytes - 1) / kStickBytes * kStickBytes;
     drop(low, high);
     held_[low] = high;
   }
