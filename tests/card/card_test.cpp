@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "card/work.h"
 #include "tensors.h"
 #include "testing.h"
 
@@ -136,18 +137,17 @@ TEST("card: a copy takes a restickify's time where the stick dimension changes")
   card.fill(a.view(), 0, 0);
   card.fill(c.view(), 0, 0);
   card.synchronize(0);
-  const auto takes = [&](const DeviceView& to, const DeviceView& from, Clock::Pattern pattern) {
+  const auto takes = [&](const DeviceView& to, const DeviceView& from, bool restickifies) {
     const Picoseconds before = card.engine().time(card.stream(1));
     card.on_card(to, from, 1);
     const int64_t bytes = product(to.size) * 4;
-    return card.engine().time(card.stream(1)) - before == card.clock().kernel(bytes, bytes, 32, pattern);
+    return card.engine().time(card.stream(1)) - before == card.clock().kernel(move_of(bytes, bytes, 32, restickifies));
   };
-  using Pattern = Clock::Pattern;
-  CHECK(takes(b.view(), a.view(), Pattern::restickify));
-  CHECK(takes(a.view(), c.view({50, 70}, {1, 50}), Pattern::restickify));
-  CHECK(takes(b.view(), c.view({50, 70}, {1, 50}), Pattern::stream));
-  CHECK(takes(a.view({20, 70}, {70, 1}), a.view({20, 70}, {70, 1}, 30 * 70), Pattern::stream));
-  CHECK(takes(column.view(), a.view({50, 1}, {70, 1}), Pattern::stream));
+  CHECK(takes(b.view(), a.view(), true));
+  CHECK(takes(a.view(), c.view({50, 70}, {1, 50}), true));
+  CHECK(takes(b.view(), c.view({50, 70}, {1, 50}), false));
+  CHECK(takes(a.view({20, 70}, {70, 1}), a.view({20, 70}, {70, 1}, 30 * 70), false));
+  CHECK(takes(column.view(), a.view({50, 1}, {70, 1}), false));
   card.synchronize(1);
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "card/card.h"
+#include "card/work.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -69,14 +70,14 @@ TEST("clock: times grow with bytes and shrink with cores") {
   CHECK(clock.host_transfer(12'000'000) == 375'000'000);      // 32 GB/s
   CHECK(clock.host_transfer(200'000'000) == 28'571'428'571);  // 7 GB/s
   CHECK(clock.host_transfer(400'000'000) == 57'142'857'143);
-  using Pattern = Clock::Pattern;
   for (int64_t bytes = 1 << 10; bytes < 1 << 30; bytes *= 4) {
     CHECK(clock.host_transfer(bytes) < clock.host_transfer(bytes * 4));
-    CHECK(clock.kernel(bytes, bytes, 32, Pattern::stream) < clock.kernel(bytes * 2, bytes, 32, Pattern::stream));
-    CHECK(clock.kernel(bytes, bytes, 32, Pattern::stream) < clock.kernel(bytes, bytes, 32, Pattern::restickify));
-    for (int cores : {1, 2, 4, 16})
-      CHECK(clock.kernel(bytes, 0, 2 * cores, Pattern::stream) < clock.kernel(bytes, 0, cores, Pattern::stream));
+    const auto move = [&](int64_t read, int64_t written, int cores = 32, bool restickifies = false) {
+      return clock.kernel(move_of(read, written, cores, restickifies));
+    };
+    CHECK(move(bytes, bytes) < move(bytes * 2, bytes));
+    CHECK(move(bytes, bytes) < move(bytes, bytes, 32, true));
+    CHECK(move(bytes, bytes) < move(bytes, bytes, 16));
   }
-  CHECK(clock.kernel(150'000, 0, 32, Pattern::stream) == 3'000'000);  // 1 us at 150 GB/s, 2 us fixed
-  CHECK(clock.kernel(0, 0, 64, Pattern::stream) == clock.kernel(0, 0, 32, Pattern::stream));
+  CHECK(clock.kernel(move_of(153'500'000, 0, 32, false)) == 1'000'973'600);  // 1 ms at 153.5 GB/s, 0.97 us fixed
 }

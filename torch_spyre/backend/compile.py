@@ -39,9 +39,9 @@ def compile_bundle(
     chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
     bundles.verify(chain, moves)
     steps = []
-    for file, moved in unrolled(chain.body):
-        step = step_of(moving[file], pool, moved) if file in moving else plain[file]
-        steps.append(step | tiles[file])
+    for run in unrolled(chain.body):
+        step = step_of(moving[run.file], pool, run.moved) if run.file in moving else plain[run.file]
+        steps.append(step | tiles[run.file] | ({"turn": True} if run.turn else {}))
     return {
         "name": name,
         "arguments": list(arguments),

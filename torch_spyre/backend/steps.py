@@ -25,14 +25,19 @@ def step_of(dsc: dict[str, Any], pool: int, moved: Mapping[int, int] | None = No
     named = {f"Tensor{i}-idx{i}": operand for i, operand in enumerate(tensors)}
     named |= {constant["name_"]: _constant(constant) for constant in op["constantInfo_"].values()}
     inputs = compute["inputLabeledDs"]
+    written = tensors[-1]
+    moves = row.name == "copy" and all(named[each].get("format") == written["format"] for each in inputs)
+    moves &= all("value" not in named[each] for each in inputs)
     step: dict[str, Any] = {
-        "op": row.name if row.name == "restickify" else OPCODES.get(row.kind, row.kind),
+        "op": row.name if moves or row.name == "restickify" else OPCODES.get(row.kind, row.kind),
         "extents": [op["N_"][f"{dim}_"] for dim in dims],
         "slices": [top["numWkSlicesPerDim_"][dim] for dim in dims],
-        "operands": [tensors[-1], *(named[each] for each in inputs)],
+        "operands": [written, *(named[each] for each in inputs)],
     }
-    if row.function:
+    if row.function and not moves:
         step["function"] = row.function
+    if row.cost == "special":
+        step["special"] = True
     if compute["parameters_"]:
         step["constants"] = compute["parameters_"]
     if row.kind in ("reduction", "argreduce"):

@@ -116,7 +116,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     const py::dict given = entry_of(steps[i], where);
     only(given,
          {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced", "checked",
-          "indirect", "tile", "staging"},
+          "indirect", "tile", "staging", "special", "turn"},
          where);
     spyre::Step step;
     step.op = spyre::op_code(field<std::string>(given, "op", where));
@@ -134,6 +134,8 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.checked = field<bool>(given, "checked", where, false);
     step.tile = field<spyre::Dims>(given, "tile", where, {});
     step.staging = field<int64_t>(given, "staging", where, 0);
+    step.special = field<bool>(given, "special", where, false);
+    step.turn = field<bool>(given, "turn", where, false);
     const auto operands = field<py::list>(given, "operands", where);
     for (size_t o = 0; o < operands.size(); ++o) {
       const std::string which = where + ", operand " + std::to_string(o);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 Kind = Literal["pointwise", "reduction", "matmul", "iota", "gather", "scatter", "scan", "argreduce", "topk"]
 Unit = Literal["sfp", "pt"]
-Cost = Literal["stream", "restickify", "reduction", "matmul", "indirect", "order"]
+Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "indirect", "order"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,15 @@ def _same(name: str) -> OpRow:
     return _pointwise(name, 1, getattr(torch, name))
 
 
+def _special(row: OpRow) -> OpRow:
+    """A function that takes the vector unit longer than arithmetic does."""
+    return replace(row, cost="special")
+
+
+def _function(name: str) -> OpRow:
+    return _special(_same(name))
+
+
 def _same2(name: str) -> OpRow:
     return _pointwise(name, 2, getattr(torch, name))
 
@@ -113,19 +122,19 @@ _ROWS = [
     _pointwise("lerp", 3, torch.lerp),
     _pointwise("fma", 3, lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype)),
     # Exponentials, trigonometry, special functions
-    *map(_same, ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sigmoid"]),
-    *map(_same, ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]),
+    *map(_function, ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sigmoid"]),
+    *map(_function, ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]),
     *map(_same, ["erfinv", "lgamma", "digamma", "i0", "logit"]),
     *(_pointwise(name, 1, getattr(torch.special, name)) for name in ["erfcx", "log_ndtr", "i0e", "i1", "i1e"]),
     *map(_same2, ["pow", "logaddexp", "atan2", "gcd"]),
     # Activations
     _same("relu"),
-    _pointwise("silu", 1, F.silu),
-    _pointwise("gelu_none", 1, F.gelu),
-    _pointwise("gelu_tanh", 1, lambda x: F.gelu(x, approximate="tanh")),
-    _pointwise("softplus", 1, F.softplus, parameters=2),
-    _pointwise("mish", 1, F.mish),
-    _pointwise("elu", 1, F.elu, parameters=1),
+    _special(_pointwise("silu", 1, F.silu)),
+    _special(_pointwise("gelu_none", 1, F.gelu)),
+    _special(_pointwise("gelu_tanh", 1, lambda x: F.gelu(x, approximate="tanh"))),
+    _special(_pointwise("softplus", 1, F.softplus, parameters=2)),
+    _special(_pointwise("mish", 1, F.mish)),
+    _special(_pointwise("elu", 1, F.elu, parameters=1)),
     _pointwise("leaky_relu", 1, F.leaky_relu, parameters=1),
     _pointwise("hardswish", 1, F.hardswish),
     _pointwise("hardsigmoid", 1, F.hardsigmoid),

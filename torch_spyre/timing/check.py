@@ -12,7 +12,7 @@ import torch
 
 from .._inductor import config
 from ..device.streams import current_stream
-from .table import Row, programs_of
+from .table import Row, program_of
 
 # RMS of relative errors that a family may have.
 BOUNDS = {
@@ -45,15 +45,16 @@ def time_rows(rows: Iterable[Row], progress: Callable[[Row], None] = lambda row:
     found = []
     for row in rows:
         progress(row)
-        found.append(Timed(row, sum(_microseconds(row, function, sizes) for function, sizes in programs_of(row))))
+        found.append(Timed(row, _microseconds(row)))
     return found
 
 
-def _microseconds(row: Row, function: Callable[..., object], sizes: list[tuple[int, ...]]) -> float:
-    args = [torch.empty(size, dtype=torch.float16, device="spyre") for size in sizes]
+def _microseconds(row: Row) -> float:
+    program = program_of(row)
+    args = [torch.empty(size, dtype=torch.float16, device="spyre") for size in program.sizes]
     torch._dynamo.reset()
     with config.patch(sencores=row.cores, lx_planning=row.lx_planning), torch.spyre.fallback("error"):  # type: ignore[attr-defined]
-        compiled = torch.compile(function, fullgraph=True, dynamic=False)
+        compiled = program.compiled(program.function)
         compiled(*args)
         stream = current_stream()
         before = stream.modelled_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,24 +63,40 @@ def read(path: Path = PATH) -> list[Row]:
     return found
 
 
-Program = tuple[Callable[..., Any], list[tuple[int, ...]]]  # a function, and the sizes of its fp16 arguments
+@dataclass(frozen=True)
+class Program:
+    """What was measured: a function of fp16 tensors. ``compiled`` is what it makes of it: one kernel, or several."""
+
+    function: Callable[..., Any]
+    sizes: list[tuple[int, ...]]
+    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def programs_of(row: Row) -> list[Program]:
-    """What was measured, as functions to be compiled one by one; their times add up."""
+def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, fullgraph=True, dynamic=False)
+
+
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A chain of sums as kernels of their own, one after the other."""
+    add = _whole(torch.add)
+    return lambda *matrices: functools.reduce(add, matrices)
+
+
+def program_of(row: Row) -> Program:
+    """The row as PyTorch."""
     op = row.op
     if chain := re.fullmatch(r"add(\d+)(_sep)?", op):
         matrices = [tuple(row.sizes)] * int(chain[1])
-        return [(torch.add, matrices[:2])] * (len(matrices) - 1) if chain[2] else [(_add_all, matrices)]
+        return Program(_add_all, matrices, _one_by_one if chain[2] else _whole)
     if op == "mm":
         m, k, n = row.sizes
-        return [(_product(row.config), [(m, k), (k, n)])]
+        return Program(_product(row.config), [(m, k), (k, n)], _whole)
     if op == "softmax":
-        return [(_softmax(row.config), [tuple(row.sizes)])]
+        return Program(_softmax(row.config), [tuple(row.sizes)], _whole)
     if op not in _PROGRAMS:
         raise Unsupported(f"the table's op {op} has no program here; there are {', '.join(sorted(_PROGRAMS))}")
     function, sizes = _PROGRAMS[op]
-    return [(function, sizes(*row.sizes))]
+    return Program(function, sizes(*row.sizes), _whole)
 
 
 def _add_all(first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "strict.h"
+#include "work.h"
 
 namespace spyre {
 
@@ -78,9 +79,9 @@ size_t stick_dimension(const DeviceView& view) {
   return dim;
 }
 
-Clock::Pattern pattern(const DeviceView& to, const DeviceView& from) {
+bool restickifies(const DeviceView& to, const DeviceView& from) {
   const size_t written = stick_dimension(to), read = stick_dimension(from), none = to.size.size();
-  return written == read || written == none || read == none ? Clock::Pattern::stream : Clock::Pattern::restickify;
+  return written != read && written != none && read != none;
 }
 
 [[noreturn]] void out_of_range(HostType type) {
@@ -215,9 +216,10 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
   const int64_t elements = product(to.size);
   const Side target{address(to.held), element_bytes(to)}, source{address(from.held), element_bytes(from)};
   const bool peer = from.held.memory != to.held.memory;
-  const Picoseconds time = peer ? clock_.host_transfer(elements * target.element_bytes)
-                                : clock_.kernel(elements * source.element_bytes, elements * target.element_bytes,
-                                                limits_.cores, pattern(to, from));
+  const Picoseconds time = peer
+                               ? clock_.host_transfer(elements * target.element_bytes)
+                               : clock_.kernel(move_of(elements * source.element_bytes, elements * target.element_bytes,
+                                                       limits_.cores, restickifies(to, from)));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing) {
     const Places read = places(*from.layout);
@@ -244,8 +246,7 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   if (product(to.size) == 0) return;
   check(to);
   const Side target{address(to.held), element_bytes(to)};
-  const Picoseconds time =
-      clock_.kernel(0, product(to.size) * target.element_bytes, limits_.cores, Clock::Pattern::stream);
+  const Picoseconds time = clock_.kernel(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, Dims(to.size.size(), 0), 0));

@@ -1,6 +1,8 @@
 // The software card's public face: all that the PyTorch device (or any other host) needs.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -108,6 +110,7 @@ class Card {
   void submit_and_wait(Stream& stream, Task task);
   void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
   void run_job(Job& job);
+  Picoseconds wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int stream);
   void settle_lx(Program& program) const;
   Held allocate_lx(int64_t bytes_per_core);
   void check_step(const Program& program, size_t index, const std::vector<Held>& held,
@@ -123,6 +126,7 @@ class Card {
   const Clock clock_;
   Progress progress_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::array<std::atomic<uint64_t>, kStreams> last_written_{};  // by stream: offset of what was written last, plus one
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> lx_;                  // scratchpads of the launches in flight
   std::unique_ptr<Shadow> shadow_, lx_shadow_;  // strict mode only

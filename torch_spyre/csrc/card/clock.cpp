@@ -3,57 +3,147 @@
 #include <algorithm>
 #include <cmath>
 
+#include "work.h"
+
 namespace spyre {
 
-Clock::Clock(const Hardware& h, int cores)
-    : dram_(h["dram_gb_per_s"]),
-      restickify_(h["restickify_gb_per_s"]),
-      turnaround_(h["dram_turnaround_ns_per_byte"]),
-      fixed_us_(h["kernel_fixed_us"]),
-      mac_per_ns_(h["pt_mac_per_ns"]),
-      psum_ns_(h["psum_ns_per_element_hop"]),
-      host_small_(h["host_gb_per_s_small"]),
-      host_large_(h["host_gb_per_s_large"]),
-      small_bytes_(h["host_small_bytes"]),
-      large_bytes_(h["host_large_bytes"]),
-      fractions_{h["dram_fraction_1_core"], h["dram_fraction_2_cores"], h["dram_fraction_4_cores"],
-                 h["dram_fraction_8_cores"], h["dram_fraction_16_cores"]},
-      all_cores_(cores) {}
+namespace {
 
-double Clock::fraction(int cores) const {
-  if (cores >= 32) return 1.0;
-  int step = 0;
-  while (step < 4 && (2 << step) <= cores) ++step;
-  return fractions_[step];
+// How many times `value` is twice as large as `from`, and never less than none.
+double doublings(double value, double from) { return value > from ? std::log2(value / from) : 0; }
+
+// Two things at a time: the longer one, and somewhat more the nearer the other comes.
+double overlapped(double a, double b, double exponent) {
+  const double longer = std::max(a, b), shorter = std::min(a, b);
+  return shorter <= 0 ? longer : longer * std::pow(1 + std::pow(shorter / longer, exponent), 1 / exponent);
 }
+
+}  // namespace
+
+Clock::Clock(const Hardware& hardware, int cores)
+    : hardware_(hardware),
+      cores_(cores),
+      fixed_(std::llround(hardware["step_fixed_us"] * 1e6)),
+      turn_(std::llround(hardware["turn_fixed_us"] * 1e6)) {}
 
 Picoseconds Clock::host_transfer(int64_t bytes) const {
-  double rate = host_small_;
-  if (bytes > small_bytes_) {
-    const double way = std::log(bytes / small_bytes_) / std::log(large_bytes_ / small_bytes_);
-    rate += (host_large_ - host_small_) * std::min(1.0, way);
+  const double small = hardware_["host_small_bytes"], slow = hardware_["host_gb_per_s_large"];
+  double rate = hardware_["host_gb_per_s_small"];
+  if (static_cast<double>(bytes) > small) {
+    const double way = std::log(static_cast<double>(bytes) / small) / std::log(hardware_["host_large_bytes"] / small);
+    rate += (slow - rate) * std::min(1.0, way);
   }
-  return std::llround(bytes / rate * 1000);
+  return std::llround(static_cast<double>(bytes) / rate * 1000);
 }
 
-Picoseconds Clock::kernel(int64_t read, int64_t written, int cores, Pattern pattern) const {
-  const double rate = (pattern == Pattern::restickify ? restickify_ : dram_) * fraction(std::min(cores, all_cores_));
-  const double ns = (read + written) / rate + std::min(read, written) * turnaround_;
-  return std::llround(ns * 1000 + fixed_us_ * 1e6);
+// Device memory under vector and move steps. Reads and writes share the bus; turning it around, short runs, gaps and
+// strided walks cost on top.
+double Clock::memory(const Work& work, StepTime& time) const {
+  const Hardware& h = hardware_;
+  double read = 0, written = 0, extra = 0, largest = 0, fresh = 0;
+  double run = 1LL << 30;
+  bool held = false, splat = false, strided = false;
+  for (const Traffic& stream : work.traffic) {
+    held |= stream.held;
+    splat |= stream.splat;
+    if (stream.in_lx || !stream.bytes) continue;
+    const auto bytes = static_cast<double>(stream.bytes);
+    (stream.written ? written : read) += bytes;
+    largest = std::max(largest, bytes);
+    if (stream.fresh) fresh = std::max(fresh, bytes);
+    if (!stream.held) run = std::min(run, static_cast<double>(stream.run));
+    if (stream.lane_stride) {
+      strided = true;
+      extra += bytes * h["lane_stride_ns"] * doublings(static_cast<double>(stream.lane_stride), h["lane_stride_bytes"]);
+    }
+    if (stream.written && (stream.gaps || stream.permuted)) {
+      strided = true;
+      const double each = h["gap_ns"] * doublings(static_cast<double>(stream.pieces), h["gap_pieces"]) +
+                          h["gap_size_ns"] * doublings(bytes, h["gap_bytes"]);
+      extra += 2 * bytes * each * (stream.gaps ? 1 : h["permuted_share"]);
+    }
+  }
+  time.bytes_read = static_cast<int64_t>(read);
+  time.bytes_written = static_cast<int64_t>(written);
+  const double total = read + written, both = std::min(read, written);
+  if (total == 0) return 0;
+  const double size = doublings(total, h["dram_size_bytes"]);
+  double ns = total / h["dram_gb_per_s"] + extra;
+  if (work.unit == Work::Unit::move)
+    ns += both * (h["move_turnaround_ns"] + (work.restickifies ? h["restickify_ns"] : 0));
+  else if (held)
+    ns += total / 2 *
+          std::min(h["dram_turnaround_ns"],
+                   h["held_turnaround_ns"] + (splat ? h["splat_turnaround_ns"] : 0) + h["held_size_ns"] * size);
+  else
+    ns += both * h["dram_turnaround_ns"];
+  if (work.folds_rows) ns += read * h["row_fold_ns"];
+  if (2 * fresh >= largest) ns += total * h["read_after_write_ns"];
+  if (work.unit == Work::Unit::vector) ns += total * h["run_size_ns"] * size * std::min(1.0, h["run_size_bytes"] / run);
+  ns += total * h["short_run_ns"] / (1 + std::pow(run / h["short_run_bytes"], 4));
+  if (work.cores < static_cast<int>(h["cores"])) ns *= h["few_cores"] * (strided ? h["few_cores_strided"] : 1);
+  return ns;
 }
 
-Picoseconds Clock::matmul(int64_t multiplications, int64_t read, int64_t written, int cores) const {
-  const double arithmetic_ns = static_cast<double>(multiplications) / (mac_per_ns_ * std::min(cores, all_cores_));
-  return std::max<Picoseconds>(std::llround(arithmetic_ns * 1000 + fixed_us_ * 1e6),
-                               kernel(read, written, cores, Pattern::stream));
+// The vector unit of one core, by sticks.
+double Clock::vector(const Work& work) const {
+  const Hardware& h = hardware_;
+  if (work.unit != Work::Unit::vector) return 0;
+  bool held = false, splat = false, from_memory = false;
+  int streaming = 0;
+  for (const Traffic& stream : work.traffic) {
+    if (stream.written) continue;
+    held |= stream.held;
+    splat |= stream.splat;
+    streaming += !stream.held;
+    from_memory |= !stream.in_lx && stream.bytes;
+  }
+  if (work.folds_lanes) return work.sticks * h[from_memory ? "lane_fold_request_ns" : "lane_fold_ns"];
+  double ns = h["vector_stick_ns"] + (work.special ? h["special_function_ns"] : 0);
+  ns += held ? (splat ? h["splat_stick_ns"] : 0) : streaming * h["vector_operand_ns"];
+  return work.sticks * ns;
 }
 
-Picoseconds Clock::load(int64_t bytes, int cores) const {
-  return std::llround(bytes / (dram_ * fraction(std::min(cores, all_cores_))) * 1000);
+// Loads overlap with the arithmetic, the result is written afterwards.
+void Clock::matrix(const Work& work, StepTime& time) const {
+  const Hardware& h = hardware_;
+  double read = 0, written = 0;
+  for (const Traffic& stream : work.traffic) {
+    if (stream.in_lx) continue;
+    const auto bytes = static_cast<double>(stream.bytes);
+    if (stream.written)
+      written += bytes;
+    else
+      read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
+  }
+  double rate = h["pt_mac_per_ns"];
+  if (work.batch == Work::Batch::outside) rate = h["pt_batch_mac_per_ns"];
+  if (work.batch == Work::Batch::next_to_sticks) rate = h["pt_inner_batch_mac_per_ns"];
+  const double fill = std::pow(std::min(1.0, work.rows / h["pt_rows"]), h["pt_fill"]);
+  time.bytes_read = static_cast<int64_t>(read);
+  time.bytes_written = static_cast<int64_t>(written);
+  time.compute_ns = work.multiplications / (rate * fill);
+  time.memory_ns = (read + written) / h["dram_gb_per_s"];
+  const double spilled = std::min(1.0, doublings(work.area, h["pt_area"]));
+  time.total_ns = overlapped(time.compute_ns, read / h["dram_gb_per_s"], h["pt_overlap"]) +
+                  written / h["dram_gb_per_s"] +
+                  written * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
-Picoseconds Clock::partial_results(int64_t elements, int hops) const {
-  return std::llround(static_cast<double>(elements) * hops * psum_ns_ * 1000);
+StepTime Clock::step(const Work& work) const {
+  StepTime time;
+  if (work.unit == Work::Unit::matrix) {
+    matrix(work, time);
+  } else {
+    time.memory_ns = memory(work, time);
+    time.compute_ns = vector(work);
+    time.total_ns = overlapped(time.compute_ns, time.memory_ns, hardware_["vector_overlap"]);
+  }
+  // Partial results go from core to core of a group, all groups at once.
+  time.total_ns += hardware_["psum_ns_per_element_hop"] * (work.partial - 1) * work.area;
+  return time;
 }
+
+Picoseconds Clock::kernel(const Work& work) const { return fixed_ + std::llround(step(work).total_ns * 1000); }
 
 }  // namespace spyre

@@ -9,28 +9,36 @@ namespace spyre {
 
 using Picoseconds = int64_t;
 
+struct Work;
+
+// Where the time of a step goes.
+struct StepTime {
+  double compute_ns = 0, memory_ns = 0, total_ns = 0;  // the first two overlap
+  int64_t bytes_read = 0, bytes_written = 0;           // of device memory
+};
+
 class Clock {
  public:
   Clock(const Hardware& hardware, int cores);
 
   // Host memory to card or back.
   Picoseconds host_transfer(int64_t bytes) const;
-  // One kernel that streams device memory through the cores.
-  enum class Pattern { stream, restickify };
-  Picoseconds kernel(int64_t bytes_read, int64_t bytes_written, int cores, Pattern pattern) const;
-  // A matrix product: the longer of its arithmetic and its memory traffic.
-  Picoseconds matmul(int64_t multiplications, int64_t bytes_read, int64_t bytes_written, int cores) const;
-  // Device memory to the cores' scratchpads.
-  Picoseconds load(int64_t bytes, int cores) const;
-  // So many partial results of each group of cores, passed on so many times along the ring.
-  Picoseconds partial_results(int64_t elements, int hops) const;
+  StepTime step(const Work& work) const;
+  // A step on its own.
+  Picoseconds kernel(const Work& work) const;
+  // Before a step, unless it goes on with what lies in LX; before another turn of a loop.
+  Picoseconds begin_step() const { return fixed_; }
+  Picoseconds begin_turn() const { return turn_; }
+  int cores() const { return cores_; }
 
  private:
-  double fraction(int cores) const;
-  double dram_, restickify_, turnaround_, fixed_us_, mac_per_ns_, psum_ns_, host_small_, host_large_, small_bytes_,
-      large_bytes_;
-  double fractions_[5];
-  int all_cores_;
+  double memory(const Work& work, StepTime& time) const;
+  double vector(const Work& work) const;
+  void matrix(const Work& work, StepTime& time) const;
+
+  const Hardware hardware_;
+  const int cores_;
+  const Picoseconds fixed_, turn_;
 };
 
 }  // namespace spyre

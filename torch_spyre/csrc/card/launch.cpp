@@ -51,6 +51,7 @@ std::shared_ptr<const Program> Card::prepare(Program program) const {
 std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   validate(plan, limits_);
   plan.time = duration(plan, clock_);
+  settle_neighbours(plan, clock_);
   plan.numbers = numbers_of(plan);
   for (JobStep& step : plan.steps) {
     if (!step.program) continue;
@@ -59,6 +60,19 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
     step.program = std::move(program);
   }
   return std::make_shared<const JobPlan>(std::move(plan));
+}
+
+// How much longer a launch takes right behind the one before it on its stream.
+Picoseconds Card::wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int id) {
+  const auto place = [&](int argument) {
+    const bool given = argument >= 0 && argument < static_cast<int>(arguments.size()) && arguments[argument].block;
+    return given ? arguments[argument].block->offset + 1 : 0;
+  };
+  const uint64_t before = last_written_[id].exchange(place(plan.last_written));
+  Picoseconds longer = 0;
+  for (const auto& [argument, time] : plan.fresh)
+    if (before && place(argument) == before) longer = std::max(longer, time);
+  return longer;
 }
 
 // Scratchpads lie one behind the other, no longer than the program needs them.
@@ -121,7 +135,7 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
                          std::to_string(numbers.size()) + " were given");
   if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
   Stream& stream = this->stream(id);
-  const Picoseconds time = plan->time;
+  const Picoseconds time = plan->time + wait_for_writes(*plan, arguments, id);
   auto job = std::make_shared<Job>(std::move(plan), arguments);
   job->buffers = job->plan->buffers;
   const auto release_own = [&] {

@@ -7,6 +7,7 @@
 
 #include "compute.h"
 #include "index_ops.h"
+#include "work.h"
 
 namespace spyre {
 
@@ -450,39 +451,22 @@ void validate(const JobPlan& plan, const Limits& limits) {
 
 namespace {
 
-// Partial results go from core to core of a group, all groups at once.
-Picoseconds ring_time(const Step& step, const Clock& clock) {
-  const size_t kept = step.extents.size() - folded_dimensions(step);
-  int64_t hops = 0, elements = 1;
-  const Dims points = points_per_core(step);
-  for (size_t i = 0; i < points.size(); ++i)
-    if (i < kept)
-      elements *= points[i];
-    else
-      hops += step.slices[i] - 1;
-  return clock.partial_results(elements, static_cast<int>(hops));
+bool goes_on_in_lx(const Step& step) {
+  return std::any_of(step.operands.begin() + 1, step.operands.end(), [](const Operand& o) { return o.in_lx(); });
 }
 
 }  // namespace
 
 Picoseconds duration(const Program& program, const Clock& clock) {
   Picoseconds total = 0;
+  const Step* before = nullptr;
   for (const Step& step : program.steps) {
-    const auto read_over = [&](const Dims& points) {
-      int64_t bytes = 0;
-      for (size_t i = updates_written(step) ? 0 : 1; i < step.operands.size(); ++i)
-        if (!step.operands[i].in_lx()) bytes += bytes_behind(step, i, points);
-      return bytes;
-    };
-    const int64_t read = read_over(step.extents),
-                  written = step.operands[0].in_lx() ? 0 : bytes_behind(step, 0, step.extents);
-    total += step.op == OpCode::matmul
-                 ? clock.matmul(product(step.extents), read, written, step.cores())
-                 : clock.kernel(read, written, step.cores(),
-                                step.op == OpCode::restickify ? Clock::Pattern::restickify : Clock::Pattern::stream);
-    total += ring_time(step, clock);
-    // Nothing is computed while the first tile is on its way.
-    if (!step.tile.empty()) total += clock.load(std::min(read, read_over(step.tile) * step.cores()), step.cores());
+    if (step.turn)
+      total += clock.begin_turn();
+    else if (!goes_on_in_lx(step))
+      total += clock.begin_step();
+    total += std::llround(clock.step(work_of(step, before)).total_ns * 1000);
+    before = &step;
   }
   return total;
 }
@@ -541,6 +525,26 @@ Picoseconds duration(const JobPlan& plan, const Clock& clock) {
       total += clock.host_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()));
   }
   return total;
+}
+
+void settle_neighbours(JobPlan& plan, const Clock& clock) {
+  const Step *first = nullptr, *last = nullptr;
+  for (const JobStep& step : plan.steps) {
+    if (!step.program || step.program->steps.empty()) continue;
+    if (!first) first = &step.program->steps.front();
+    last = &step.program->steps.back();
+  }
+  if (!first) return;
+  const Operand& written = last->operands[0];
+  plan.last_written = written.argument < static_cast<int>(plan.argument_bytes.size()) ? written.argument : -1;
+  const Work work = work_of(*first, nullptr);
+  for (size_t i = 1; i < first->operands.size(); ++i) {
+    if (first->operands[i].argument < 0) continue;
+    Work after = work;
+    after.traffic[i].fresh = true;
+    const Picoseconds longer = clock.kernel(after) - clock.kernel(work);
+    if (longer) plan.fresh.emplace_back(first->operands[i].argument, longer);
+  }
 }
 
 }  // namespace spyre

@@ -84,6 +84,8 @@ struct Step {
   // loaded or stored while the other is computed. Empty: nothing is said.
   Dims tile{};
   int64_t staging = 0;                            // where in LX the tiles of operands in device memory begin
+  bool special = false;                           // a special function of the vector unit, which takes it longer
+  bool turn = false;                              // the first step of another turn of a loop around it
   std::vector<std::pair<size_t, int>> numbers{};  // (position in constants, which number of the launch is there)
 
   int cores() const { return static_cast<int>(product(slices)); }
@@ -156,11 +158,16 @@ struct JobPlan {
   std::vector<JobStep> steps;
   Picoseconds time = -1;  // as in Program
   int numbers = 0;        // as in Program
+  // What begins by reading an argument that the launch before ended by writing takes longer; settled by Card::prepare.
+  std::vector<std::pair<int, Picoseconds>> fresh;  // argument, how much longer
+  int last_written = -1;                           // argument; -1: none
 };
 
 // Throws InvalidProgram naming plan, step and field.
 void validate(const JobPlan& plan, const Limits& limits);
 Picoseconds duration(const JobPlan& plan, const Clock& clock);
+// Sets `fresh` and `last_written`.
+void settle_neighbours(JobPlan& plan, const Clock& clock);
 // One more than the largest number that a step names.
 int numbers_of(const Program& program);
 int numbers_of(const JobPlan& plan);
