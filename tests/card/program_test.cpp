@@ -569,7 +569,7 @@ TEST("program: strict mode finds races between cores and uninitialised reads") {
 }
 
 TEST("program: shared folds cost their hops") {
-  const Clock clock(Hardware::from_file(SPYRE_HARDWARE_FILE), 32);
+  const Clock clock(Hardware::from_file(SPYRE_HARDWARE_FILE));
   Program program{"kernel",
                   {8 * 128, 32 * 8 * 128},
                   {{OpCode::reduce, {8, 2048}, {1, 1}, {{0, 0, {128, 0}}, {1, 0, {128, 1024}}}, 0, "", "add", {0}, 1}}};

@@ -65,7 +65,7 @@ TEST("runtime: the hardware description") {
 }
 
 TEST("clock: times grow with bytes and shrink with cores") {
-  const Clock clock(Hardware::from_file(SPYRE_HARDWARE_FILE), 32);
+  const Clock clock(Hardware::from_file(SPYRE_HARDWARE_FILE));
   CHECK(clock.host_transfer(0) == 0);
   CHECK(clock.host_transfer(12'000'000) == 375'000'000);      // 32 GB/s
   CHECK(clock.host_transfer(200'000'000) == 28'571'428'571);  // 7 GB/s

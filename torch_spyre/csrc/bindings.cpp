@@ -250,6 +250,7 @@ PYBIND11_MODULE(_C, m) {
              for (int64_t size : plan.allocations) bytes += size;
              return bytes;
            })
+      .def("step_times", &step_times)
       .def("get_step_type", [](const spyre::JobPlan& plan, size_t index) {
         if (index >= plan.steps.size())
           throw py::index_error("step " + std::to_string(index) + " of " + std::to_string(plan.steps.size()));
@@ -259,6 +260,7 @@ PYBIND11_MODULE(_C, m) {
       "prepare_kernel",
       [](const py::dict& code) { return std::const_pointer_cast<spyre::JobPlan>(prepare_kernel(code)); },
       py::arg("code"));
+  m.def("time_of_steps", &time_of_steps, py::arg("steps"));
   const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
                          const std::vector<double>& numbers) { launch_jobplan(plan, tensors, numbers); };
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "card/work.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -218,6 +219,41 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
     plan.steps.push_back(std::move(step));
   }
   return on.prepare(std::move(plan));
+}
+
+std::vector<double> time_of_steps(const py::list& steps) {
+  py::dict program;
+  program["steps"] = steps;
+  std::vector<double> found;
+  for (const spyre::Step& step : parse_program(program, "asked about", {}).steps)
+    found.push_back(static_cast<double>(card(-1).clock().kernel(spyre::work_of(step, nullptr))) / 1e6);
+  return found;
+}
+
+py::list step_times(const spyre::JobPlan& plan) {
+  py::list found;
+  for (const spyre::JobStep& job : plan.steps) {
+    if (!job.program) continue;
+    const std::vector<spyre::StepTime> times = spyre::step_times(*job.program, card(-1).clock());
+    for (size_t i = 0; i < times.size(); ++i) {
+      const spyre::Step& step = job.program->steps[i];
+      const spyre::StepTime& time = times[i];
+      py::dict row;
+      row["op"] = spyre::name(step.op);
+      row["function"] = step.function;
+      row["source"] = step.source;
+      row["extents"] = step.extents;
+      row["slices"] = step.slices;
+      row["us"] = (time.begin_ns + time.total_ns) / 1000;
+      row["begin_us"] = time.begin_ns / 1000;
+      row["compute_us"] = time.compute_ns / 1000;
+      row["memory_us"] = time.memory_ns / 1000;
+      row["bytes_read"] = time.bytes_read;
+      row["bytes_written"] = time.bytes_written;
+      found.append(row);
+    }
+  }
+  return found;
 }
 
 void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,

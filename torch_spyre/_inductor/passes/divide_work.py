@@ -7,7 +7,9 @@ first, and where the cores do not suffice the op is done in several parts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
+from itertools import product
 from math import prod
 
 from ...ops.table import OPS
@@ -40,7 +42,43 @@ def divide_work(plan: Plan) -> None:
 
 def _slices(plan: Plan, op: DeviceOp) -> list[int]:
     hinted = _hinted(plan, op)
-    return hinted if hinted is not None else _chosen(plan, op)
+    if hinted is not None:
+        return hinted
+    if op.op.name == "matmul":
+        from .divide_products import best_product_slices
+
+        best = best_product_slices(plan, op)
+        if best is not None:
+            return best
+    chosen = _chosen(plan, op)
+    return chosen if _stays_within_span(plan, op, chosen) else _within_span_or(plan, op, chosen)
+
+
+def _stays_within_span(plan: Plan, op: DeviceOp, slices: list[int]) -> bool:
+    points = [ceil_div(n, s) for n, s in zip(op.counts, slices, strict=True)]
+    return all(
+        _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span
+        for access, side, rows in zip(op.accesses(), op.sides, byte_strides(plan, op), strict=True)
+    )
+
+
+def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
+    """As many cores as before, given to several loops so that none reaches too far; else what was chosen."""
+    strides = byte_strides(plan, op)
+    kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind == "scan")
+    options: list[list[int]] = []
+    for loop, count in enumerate(op.counts):
+        quantum = quantum_of(op, loop, strides)
+        divides = loop < kept and quantum and any(op.sides[-1].steps[loop])
+        units = ceil_div(count, quantum) if divides else 1
+        found = {share(count, units, quantum, wanted) for wanted in range(1, min(units, plan.cores) + 1)}
+        options.append(sorted(found, reverse=True))
+    fitting = [
+        list(slices)
+        for slices in product(*options)
+        if prod(chosen) <= prod(slices) <= plan.cores and _stays_within_span(plan, op, list(slices))
+    ]
+    return max(fitting, key=prod, default=chosen)
 
 
 def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
@@ -62,8 +100,8 @@ def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
         if not loops:
             raise Unsupported(f"{hint}: it has no dimension {name}{where}; named_dims=[...] names those of a result")
         loop = max(loops, key=lambda i: op.counts[i])
-        quantum = _quantum(op, loop, strides)
-        if not quantum or _share(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
+        quantum = quantum_of(op, loop, strides)
+        if not quantum or share(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
             raise Unsupported(
                 f"{hint}: {name} has {op.counts[loop]} points{f' in sticks of {quantum}' if quantum > 1 else ''}, "
                 f"which do not divide over {cores} cores{where}"
@@ -82,7 +120,7 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
     kind = OPS[op.op.name].kind
     strides = byte_strides(plan, op)
     wide = [s for s, side in zip(strides, op.sides, strict=True) if _reach(op.counts, s, side) > plan.span]
-    quanta = [_quantum(op, i, strides) for i in range(len(op.counts))]
+    quanta = [quantum_of(op, i, strides) for i in range(len(op.counts))]
     units = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
     # Along the last loop of a scan every point needs the one before.
     loops = [i for i in range(kept - (kind == "scan")) if any(op.sides[-1].steps[i])]
@@ -95,12 +133,12 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
         loops.append(min(range(kept, len(op.counts)), key=order))
     left = plan.cores
     for i in sorted(loops, key=order):
-        slices[i] = _share(op.counts[i], units[i], quanta[i], left)
+        slices[i] = share(op.counts[i], units[i], quanta[i], left)
         left //= slices[i]
     return slices
 
 
-def _share(count: int, units: int, quantum: int, cores: int) -> int:
+def share(count: int, units: int, quantum: int, cores: int) -> int:
     """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
     for shares in range(min(units, cores), 1, -1):
         points = ceil_div(ceil_div(count, shares), quantum) * quantum
@@ -109,7 +147,7 @@ def _share(count: int, units: int, quantum: int, cores: int) -> int:
     return 1
 
 
-def _quantum(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
+def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
     """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
     along = [side.elements for side in op.sides if side.stick == loop]
     if along:
@@ -135,8 +173,12 @@ def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
 
 
 def _reach(counts: list[int], strides: list[int], side: Coordinates) -> int:
+    return reach_of(counts, strides, side.stick, side.elements)
+
+
+def reach_of(counts: Sequence[int], strides: Sequence[int], stick: int, elements: int) -> int:
     """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
-    sticks = (ceil_div(n, side.elements) if i == side.stick else n for i, n in enumerate(counts))
+    sticks = (ceil_div(n, elements) if i == stick else n for i, n in enumerate(counts))
     return sum((n - 1) * abs(s) for n, s in zip(sticks, strides, strict=True)) + STICK_BYTES
 
 
@@ -168,7 +210,7 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
             continue
         loops = [i for i in range(len(op.counts) - op.reduced) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
-            quantum = max(_quantum(op, loop, strides), 1)
+            quantum = max(quantum_of(op, loop, strides), 1)
             half = op.counts[loop] // 2 // quantum * quantum
             if half:
                 return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]

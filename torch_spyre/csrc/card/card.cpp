@@ -105,7 +105,7 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
       limits_{options.cores ? options.cores : static_cast<int>(hardware["cores"]),
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
-      clock_(hardware, limits_.cores),
+      clock_(hardware),
       memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
       lx_(std::make_unique<Memory>(lx_options(memory_->options(), limits_))) {
   for (int id = 0; id < kStreams; ++id) {

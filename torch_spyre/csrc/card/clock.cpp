@@ -20,12 +20,6 @@ double overlapped(double a, double b, double exponent) {
 
 }  // namespace
 
-Clock::Clock(const Hardware& hardware, int cores)
-    : hardware_(hardware),
-      cores_(cores),
-      fixed_(std::llround(hardware["step_fixed_us"] * 1e6)),
-      turn_(std::llround(hardware["turn_fixed_us"] * 1e6)) {}
-
 Picoseconds Clock::host_transfer(int64_t bytes) const {
   const double small = hardware_["host_small_bytes"], slow = hardware_["host_gb_per_s_large"];
   double rate = hardware_["host_gb_per_s_small"];
@@ -51,7 +45,6 @@ double Clock::memory(const Work& work, StepTime& time) const {
     (stream.written ? written : read) += bytes;
     largest = std::max(largest, bytes);
     if (stream.fresh) fresh = std::max(fresh, bytes);
-    if (!stream.held) run = std::min(run, static_cast<double>(stream.run));
     if (stream.lane_stride) {
       strided = true;
       extra += bytes * h["lane_stride_ns"] * doublings(static_cast<double>(stream.lane_stride), h["lane_stride_bytes"]);
@@ -65,6 +58,9 @@ double Clock::memory(const Work& work, StepTime& time) const {
   }
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);
+  for (const Traffic& stream : work.traffic)  // what is small next to the others does not set their pace
+    if (!stream.in_lx && !stream.held && 2 * static_cast<double>(stream.bytes) >= largest)
+      run = std::min(run, static_cast<double>(stream.run));
   const double total = read + written, both = std::min(read, written);
   if (total == 0) return 0;
   const double size = doublings(total, h["dram_size_bytes"]);
@@ -130,8 +126,9 @@ void Clock::matrix(const Work& work, StepTime& time) const {
                   written * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
-StepTime Clock::step(const Work& work) const {
+StepTime Clock::step(const Work& work, Begin begin) const {
   StepTime time;
+  if (begin != Begin::in_lx) time.begin_ns = 1000 * hardware_[begin == Begin::turn ? "turn_fixed_us" : "step_fixed_us"];
   if (work.unit == Work::Unit::matrix) {
     matrix(work, time);
   } else {
@@ -144,6 +141,8 @@ StepTime Clock::step(const Work& work) const {
   return time;
 }
 
-Picoseconds Clock::kernel(const Work& work) const { return fixed_ + std::llround(step(work).total_ns * 1000); }
+Picoseconds Clock::kernel(const Work& work) const { return picoseconds(step(work, Begin::fresh)); }
+
+Picoseconds picoseconds(const StepTime& time) { return std::llround((time.begin_ns + time.total_ns) * 1000); }
 
 }  // namespace spyre

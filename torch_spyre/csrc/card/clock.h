@@ -13,23 +13,24 @@ struct Work;
 
 // Where the time of a step goes.
 struct StepTime {
+  double begin_ns = 0;                                 // before it does anything
   double compute_ns = 0, memory_ns = 0, total_ns = 0;  // the first two overlap
   int64_t bytes_read = 0, bytes_written = 0;           // of device memory
 };
 
+Picoseconds picoseconds(const StepTime& time);
+
 class Clock {
  public:
-  Clock(const Hardware& hardware, int cores);
+  explicit Clock(const Hardware& hardware) : hardware_(hardware) {}
 
   // Host memory to card or back.
   Picoseconds host_transfer(int64_t bytes) const;
-  StepTime step(const Work& work) const;
+  // How a step comes after the one before: on its own, with what lies in LX, or as another turn of a loop.
+  enum class Begin { fresh, in_lx, turn };
+  StepTime step(const Work& work, Begin begin) const;
   // A step on its own.
   Picoseconds kernel(const Work& work) const;
-  // Before a step, unless it goes on with what lies in LX; before another turn of a loop.
-  Picoseconds begin_step() const { return fixed_; }
-  Picoseconds begin_turn() const { return turn_; }
-  int cores() const { return cores_; }
 
  private:
   double memory(const Work& work, StepTime& time) const;
@@ -37,8 +38,6 @@ class Clock {
   void matrix(const Work& work, StepTime& time) const;
 
   const Hardware hardware_;
-  const int cores_;
-  const Picoseconds fixed_, turn_;
 };
 
 }  // namespace spyre

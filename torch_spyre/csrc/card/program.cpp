@@ -457,17 +457,22 @@ bool goes_on_in_lx(const Step& step) {
 
 }  // namespace
 
-Picoseconds duration(const Program& program, const Clock& clock) {
-  Picoseconds total = 0;
+std::vector<StepTime> step_times(const Program& program, const Clock& clock) {
+  std::vector<StepTime> times;
   const Step* before = nullptr;
   for (const Step& step : program.steps) {
-    if (step.turn)
-      total += clock.begin_turn();
-    else if (!goes_on_in_lx(step))
-      total += clock.begin_step();
-    total += std::llround(clock.step(work_of(step, before)).total_ns * 1000);
+    const Clock::Begin begin = step.turn             ? Clock::Begin::turn
+                               : goes_on_in_lx(step) ? Clock::Begin::in_lx
+                                                     : Clock::Begin::fresh;
+    times.push_back(clock.step(work_of(step, before), begin));
     before = &step;
   }
+  return times;
+}
+
+Picoseconds duration(const Program& program, const Clock& clock) {
+  Picoseconds total = 0;
+  for (const StepTime& time : step_times(program, clock)) total += picoseconds(time);
   return total;
 }
 

@@ -112,6 +112,7 @@ struct Limits {
 // Throws InvalidProgram naming program, step and field.
 void validate(const Program& program, const Limits& limits);
 Picoseconds duration(const Program& program, const Clock& clock);
+std::vector<StepTime> step_times(const Program& program, const Clock& clock);
 
 // How many of the last dimensions are folded.
 size_t folded_dimensions(const Step& step);
