@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +37,41 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--traceback", action="store_true", help="when something goes wrong, show where")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
+    _add_timing(commands)
     _add_sdsc(commands)
     return parser
+
+
+def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    timing = commands.add_parser("timing", help="the modelled clock")
+    actions = timing.add_subparsers(required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="score the clock against kernels measured on real cards")
+    check.add_argument("table", type=Path, nargs="?", help="another table than the package's own, in its form")
+    check.add_argument("--family", action="append", help="only these families of kernels")
+    check.add_argument("--worst", type=int, default=15, help="how many of the rows that are farthest off to show")
+    check.add_argument("--json", type=Path, help="where to write every row with its modelled time")
+    check.set_defaults(command=_check_timing)
+
+
+def _check_timing(arguments: argparse.Namespace) -> None:
+    os.environ["SPYRE_CARD"] = "timing"  # no values, no memory
+    os.environ["SPYRE_KERNEL_CACHE"] = "0"
+    from .models.progress import Progress
+    from .timing import check, table
+
+    rows = table.read(arguments.table or table.PATH)
+    if arguments.family:
+        rows = [row for row in rows if row.family in arguments.family]
+    if not rows:
+        raise ValueError("no rows to time; the families are " + ", ".join(check.BOUNDS))
+    progress, done = Progress(), itertools.count()
+    with progress.stage(f"timing {len(rows)} kernels"):
+        timed = check.time_rows(rows, lambda row: progress.tick(next(done), len(rows)))
+    print(check.report(timed, arguments.worst))
+    if arguments.json:
+        arguments.json.write_text(check.to_json(timed))
+    if missed := check.failures(timed):
+        raise ValueError("; ".join(missed))
 
 
 def _add_sdsc(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -51,11 +51,13 @@ def read(path: Path = PATH) -> list[Row]:
             continue
         try:
             row = Row(
-                *(fields[name] for name in ("family", "op", "dims")),
-                int(fields["cores"]),
-                fields["config"],
-                float(fields["us"]),
-            )  # type: ignore[arg-type]  # noqa: E501
+                family=fields["family"],
+                op=fields["op"],
+                dims=fields["dims"],
+                cores=int(fields["cores"]),
+                config=fields["config"],
+                us=float(fields["us"]),
+            )
             row.sizes  # noqa: B018 - that they are numbers
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: this is no row of measured kernels: {fields} ({error})") from error

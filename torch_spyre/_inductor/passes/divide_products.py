@@ -20,9 +20,7 @@ def best_product_slices(plan: Plan, op: DeviceOp) -> list[int] | None:
     most = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
     sides = [(tuple(row), side.stick, side.elements) for row, side in zip(strides, op.sides, strict=True)]
     formats = [plan.layouts[access.buffer].device_dtype.name for access in op.accesses()]
-    return _best(
-        tuple(op.counts), tuple(quanta), tuple(most), tuple(sides), tuple(formats), plan.cores, plan.span
-    )
+    return _best(tuple(op.counts), tuple(quanta), tuple(most), tuple(sides), tuple(formats), plan.cores, plan.span)
 
 
 Sides = tuple[tuple[tuple[int, ...], int, int], ...]
@@ -52,9 +50,7 @@ def _best(
     operands = [
         {"argument": 0, "strides": list(sides[i][0]), "stick": sides[i][1], "format": formats[i]} for i in order
     ]
-    steps = [
-        {"op": "matmul", "extents": list(counts), "slices": slices, "operands": operands} for slices in candidates
-    ]
+    steps = [{"op": "matmul", "extents": list(counts), "slices": slices, "operands": operands} for slices in candidates]
     times = _C.time_of_steps(steps)
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
@@ -67,9 +63,7 @@ def _simplicity(slices: list[int]) -> tuple[int, float, list[int]]:
     return (k, max(m, n) / min(m, n), slices)
 
 
-def _splits(
-    counts: tuple[int, ...], quanta: tuple[int, ...], most: tuple[int, ...], cores: int
-) -> Iterator[list[int]]:
+def _splits(counts: tuple[int, ...], quanta: tuple[int, ...], most: tuple[int, ...], cores: int) -> Iterator[list[int]]:
     """Every way to give up to so many cores to the loops such that none is without work."""
 
     def walk(loop: int, left: int) -> Iterator[list[int]]:

@@ -2,7 +2,8 @@
 
 A buffer inside a kernel goes to LX when its one writer and all its readers are divided so that each core finds its own
 part, and when there is room for that part as long as it is needed. Nothing is evicted: what does not fit goes through
-device memory. A pointwise result takes the place of an operand that is read for the last time there.
+device memory. A pointwise result takes the place of an operand that is read for the last time there. An argument that
+several ops read is copied to LX once, where that pays.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 from math import prod
 
 from ...backend.tiling import resident_budget
-from ...ir.folds import core_slices
 from ...ops.table import OPS
-from .divide_work import STICK_BYTES, ceil_div
+from .clone_inputs import clones, with_clones
+from .divide_work import STICK_BYTES
 from .lift_views import Coordinates
-from .plan import DeviceOp, Plan
+from .plan import Plan
+from .regions import begins_of, can_hold, own_size
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,21 @@ class _Resident:
 
 def plan_scratchpad(plan: Plan) -> None:
     """Fills ``plan.lx``: address and size per core of the buffers that stay."""
+    plain = plan.device_ops
+    wanted = clones(plan)
+    while wanted:
+        plan.device_ops = with_clones(plan, plain, wanted)
+        _place_all(plan)
+        placed = [clone for clone in wanted if clone.buffer in plan.lx]
+        if len(placed) == len(wanted):
+            return
+        wanted = placed
+    plan.device_ops = plain
+    _place_all(plan)
+
+
+def _place_all(plan: Plan) -> None:
+    plan.lx.clear()
     uses: dict[str, list[_Use]] = defaultdict(list)
     for at, op in enumerate(plan.device_ops):
         accesses = op.accesses()
@@ -68,21 +85,26 @@ def _resident(plan: Plan, name: str, shown: list[_Use]) -> _Resident | None:
         return None
     writer = plan.device_ops[first.at]
     side = writer.sides[-1]
-    if not _can_hold(plan, writer, side) or plan.placement(name).replicas:
+    if not can_hold(writer, side) or _is_moved(side) or plan.placement(name).replicas:
         return None
-    size = _own_size(writer, side, plan.elements(name))
-    begins = _begins(writer, side)
+    size = own_size(writer, side, plan.elements(name))
+    begins = begins_of(writer, side)
     for use in readers:
         op = plan.device_ops[use.at]
         theirs = op.sides[use.position]
-        if not _can_hold(plan, op, theirs):
+        if not can_hold(op, theirs) or _is_moved(theirs):
             return None
-        wanted = _begins(op, theirs)
+        wanted = begins_of(op, theirs)
         if len(wanted) > len(begins) or wanted != begins[: len(wanted)]:
             return None
-        if any(mine < other for mine, other in zip(size, _own_size(op, theirs, plan.elements(name)), strict=True)):
+        if any(mine < other for mine, other in zip(size, own_size(op, theirs, plan.elements(name)), strict=True)):
             return None
     return _Resident(name, size, first.at, _last_turn(plan, first.at, readers[-1].at))
+
+
+def _is_moved(side: Coordinates) -> bool:
+    """Whether loops around the op move it on."""
+    return any(map(any, side.turns))
 
 
 def _last_turn(plan: Plan, first: int, last: int) -> int:
@@ -93,57 +115,6 @@ def _last_turn(plan: Plan, first: int, last: int) -> int:
     while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].op.turns[:1] == turns[:1]:
         last += 1
     return last
-
-
-def _can_hold(plan: Plan, op: DeviceOp, side: Coordinates) -> bool:
-    folds_together = any(slices > 1 for slices in op.slices[len(op.counts) - op.reduced :])
-    return (
-        not folds_together
-        and not side.jumps
-        and not any(map(any, side.turns))
-        and all(step >= 0 for row in side.steps for step in row)
-    )
-
-
-def _points(op: DeviceOp) -> list[int]:
-    """What every core but the last takes of each loop: whole sticks of all that lies along it."""
-    points = []
-    for loop, (count, slices) in enumerate(zip(op.counts, op.slices, strict=True)):
-        unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
-        share = ceil_div(count, slices)
-        points.append(min(ceil_div(share, unit) * unit, count) if slices > 1 else share)
-    return points
-
-
-def _own_size(op: DeviceOp, side: Coordinates, elements: int) -> list[int]:
-    """The device size of a core's part, in whole sticks."""
-    points = _points(op)
-    size = [1] * len(side.constant)
-    for loop, row in enumerate(side.steps):
-        for dim, step in enumerate(row):
-            if loop != side.stick:
-                size[dim] += step * (points[loop] - 1)
-    if side.stick >= 0 and side.tile_dim >= 0:
-        size[side.tile_dim] += ceil_div(points[side.stick], side.elements) - 1
-    return [*size[:-1], elements]
-
-
-def _begins(op: DeviceOp, side: Coordinates) -> list[tuple[int, ...]]:
-    """Where each core's part begins, in device coordinates."""
-    points = _points(op)
-    found = []
-    for slices in core_slices(tuple(op.slices)):
-        at = list(side.constant)
-        for loop, (slice_, row) in enumerate(zip(slices, side.steps, strict=True)):
-            begin = slice_ * points[loop]
-            if loop == side.stick:
-                if side.tile_dim >= 0:
-                    at[side.tile_dim] += begin // side.elements
-            else:
-                for dim, step in enumerate(row):
-                    at[dim] += begin * step
-        found.append(tuple(at))
-    return found
 
 
 def _place(plan: Plan, new: _Resident, placed: list[_Resident], budget: int) -> bool:
