@@ -65,7 +65,7 @@ def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
 
 
 def from_preset(name: str, layers: int | None) -> Source:
-    return Source(name, presets.configuration(name, layers))
+    return Source(name, presets.causal_configuration(name, layers))
 
 
 def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
