@@ -196,7 +196,8 @@ def tokens(architecture: Architecture, host: Any, card: Any, inputs: dict[str, T
     options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     host_way = host.generate(**given, **options)
-    forced = {"logits_processor": [Forced(host_way.sequences[0, before:])], "cache_implementation": "static"}
+    forced = {"logits_processor": [Forced(host_way.sequences[0, before:])], "disable_compile": True}
+    forced |= {"cache_implementation": "static"}
     routing = Routing(architecture.tolerance(layers_of(host)))
     hooks = routing.note(card)
     card_way = card.generate(**tree_map(sent, given), **options | forced)
@@ -287,7 +288,7 @@ def phase(model: Any, inputs: dict[str, Any], cache: Any = None, starts: bool = 
 
     began, ended = (torch.spyre.Event(enable_timing=True) for _ in range(2))
     with FlopCounterMode(display=False) as flops, ModulesCalled(model) as called:
-        call(model.forward)
+        call(model)
     forward, started = torch.compile(model.forward), time.monotonic()
     call(forward)
     compiling = time.monotonic() - started
@@ -302,7 +303,7 @@ def phase(model: Any, inputs: dict[str, Any], cache: Any = None, starts: bool = 
     return {
         "ms": began.elapsed_time(ended),
         "by_bytes": bytes_read / bandwidth,
-        "by_flops": flops.get_total_flops() / peak,
+        "by_flops": flops_needed(model, flops, tokens) / peak,
         "host_s": compiling,
     }
 
@@ -348,6 +349,20 @@ def weight_bytes(config: Any, modules: Iterable[nn.Module], tokens: int) -> floa
         for weight in module.parameters(recurse=False)
     }
     return sum(weights.values())
+
+
+def flops_needed(model: nn.Module, counted: FlopCounterMode, tokens: int) -> float:
+    """What was counted, but of experts only those that tokens go to: a prompt is put through all of them."""
+    config, total = model.config, float(counted.get_total_flops())
+    experts = getattr(config, "num_local_experts", 0)
+    by_module = counted.get_flop_counts()
+    for name, module in model.named_modules():
+        weights = [weight for weight in module.parameters(recurse=False) if is_of_experts(weight, experts)]
+        if weights:
+            one = 2 * sum(weight[0].numel() for weight in weights)
+            total += tokens * config.num_experts_per_tok * one
+            total -= sum(by_module[f"{type(model).__name__}.{name}"].values())
+    return total
 
 
 def is_of_experts(weight: Tensor, experts: int) -> bool:

@@ -37,7 +37,7 @@ Two layers with the head sizes and ratios of the full model, against PyTorch on 
 - **ops**: different ops that reached the device; **fallback** are those that ran on the CPU.
 - **error**: norm of the difference of the results, as a share of their norm, eager and compiled; **allowed**: what the
   roundings to SEN169 on the way imply: 2·2⁻¹⁰·√(roundings / 3). The descriptors count the roundings.
-- **tokens**: {new} steps of `generate` with a static cache, teacher-forced on the CPU's greedy tokens: the card's
+- **tokens**: {new} eager steps of `generate` with a static cache, teacher-forced on the CPU's greedy tokens: the card's
   choice is equal, tied (within 8 times the allowed error of a logit) or apart. A router whose experts are tied may
   choose otherwise (**rerouted**, of tokens by layers); the CPU is then given the card's choice.
 - **graphs**: of `torch.compile(model.forward)`, and breaks between them.
