@@ -168,7 +168,7 @@ class Routing:
 
     def put(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
         logits = next(x for x in output if x.is_floating_point() and x.shape[-1] > index_of(output).shape[-1])
-        index = torch.cat(self.chosen[name])
+        index = torch.cat(self.chosen[name])[-len(logits) :]  # a prompt may have been padded, on its left
         missed = logits.topk(index.shape[-1]).values.amin(-1) - logits.gather(1, index).amin(-1)
         self.rerouted += int((missed > 0).sum())
         self.wrong += int((missed > tie(logits, self.allowed)).sum())
