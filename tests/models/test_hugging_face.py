@@ -130,7 +130,7 @@ def test_a_wrong_layer_is_no_format_error() -> None:
 def test_experts_are_those_of_the_host(tokens: int) -> None:
     layer = tiny.decoder("gpt_oss").model.layers[0].mlp.experts
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(tokens, 128, generator=generator)
+    x = torch.randn(tokens, layer.hidden_size, generator=generator)
     weights, indices = torch.randn(tokens, 8, generator=generator).softmax(-1).topk(2)
     with torch.no_grad(), torch.spyre.fallback("error"):
         expected = layer(x, indices, weights)

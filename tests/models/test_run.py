@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 
@@ -193,6 +193,7 @@ def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
     ("arguments", "said"),
     [
         (["--preset", "gpt-9"], "there is no preset 'gpt-9'; there are llama-3.1-8b, "),
+        (["--preset", "bert-base"], "bert-base is no causal language model; there are llama-3.1-8b, "),
         (["--preset", "llama-3.1-8b", "--layers", "33"], "has 32 layers"),
         (["--layers", "2"], "--layers is for presets"),
         (["--preset", "llama-3.1-8b", "DIRECTORY"], "name one of them"),
@@ -213,14 +214,17 @@ def test_traceback_when_asked(tmp_path):
 
 @pytest.mark.parametrize("name", presets.table())
 def test_presets_have_the_size_of_the_model(name):
+    config = presets.configuration(name)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(presets.configuration(name))
+        model = getattr(transformers, config.architectures[0])(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == presets.table()[name]["parameters"]
-    assert len(loading.decoder_layers(model)) == model.config.num_hidden_layers
+    if name in presets.causal():
+        assert len(loading.decoder_layers(model)) == config.num_hidden_layers
 
 
 def test_fewer_layers():
-    assert presets.configuration("granite-4.0-h-small", 7).layer_types[4:] == [
+    assert presets.causal_configuration("gpt2", 3).n_layer == 3
+    assert presets.causal_configuration("granite-4.0-h-small", 7).layer_types[4:] == [
         "linear_attention",
         "full_attention",
         "linear_attention",

@@ -16,6 +16,7 @@ import torch
 
 from .. import device
 from ..constants import DEVICE_NAME
+from ..model_utils import load_model_to_spyre
 from . import presets
 from .errors import ModelError
 
@@ -65,7 +66,7 @@ def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
 
 
 def from_preset(name: str, layers: int | None) -> Source:
-    return Source(name, presets.configuration(name, layers))
+    return Source(name, presets.causal_configuration(name, layers))
 
 
 def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
@@ -105,7 +106,7 @@ def conjure(source: Source, dtype: torch.dtype) -> Any:
     except ValueError as error:
         raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
     _check_card(source.name, sum(p.numel() for p in model.parameters()) * dtype.itemsize)
-    return _ready(model.to_empty(device=DEVICE_NAME))
+    return _ready(load_model_to_spyre(model))
 
 
 def check_size(source: Source, on_card: int, on_host: int) -> None:
