@@ -46,7 +46,7 @@ def install() -> None:
     _after_import("torch._prims.rng_prims", _add_to_recomputation)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
-    for name in ("generation.utils", "integrations.moe", "models.whisper.generation_whisper"):
+    for name in ("cache_utils", "generation.utils", "integrations.moe", "models.whisper.generation_whisper"):
         _after_import(f"transformers.{name}", _fix_hugging_face)
     _after_import("fms.triton.pytorch_ops", _fix_fms)
 
