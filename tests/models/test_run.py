@@ -279,6 +279,7 @@ def test_ended_at_any_point_it_leaves_nothing_and_starts_again(tiny, tmp_path):
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert rows(out)["tokens"] == "3 in the prompt, 200 written"
+    assert not list(cache.glob("aside/*"))
 
 
 def test_full_size_in_timing_mode():
