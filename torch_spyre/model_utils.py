@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -208,7 +209,12 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
     with _parameters_on_meta():
         model = kind._from_config(config, dtype=dtype).eval()
     if not _names(_files(directory)) <= set(_in_model(model)):
-        return kind.from_pretrained(directory, dtype=dtype).eval(), None  # the file has names of another time
+        warnings.warn(
+            f"{directory} has other names for its weights than {kind.__name__}: transformers translates them, and the "
+            "host holds the whole model meanwhile",
+            stacklevel=3,
+        )
+        return kind.from_pretrained(directory, dtype=dtype).eval(), None
     if (directory / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
     return model, directory
