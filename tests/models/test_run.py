@@ -296,7 +296,7 @@ def test_full_size_in_timing_mode():
     report = rows(out)
     assert "8.17 billion" in report["model"] and report["tokens"] == "64 in the prompt, 3 written"
     card, host = report["memory"].split(";")
-    assert float(card.split()[0]) > 8.17e9 * 2 / 2**30
+    assert float(card.split()[0]) >= round(8.17e9 * 2 / 2**30, 1)  # it is said to one digit
     assert host.endswith("MiB of this machine") and report["fallbacks"] == "none"
 
 
