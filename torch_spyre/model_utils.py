@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -22,6 +23,7 @@ from .device.properties import get_device_properties
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
+Progress = Callable[[int, int], None]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -31,6 +33,7 @@ def load_model_to_spyre(
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str = DEVICE_NAME,
+    progress: Progress | None = None,
 ) -> Any:
     """Put a model on the card, parameter by parameter: the host holds one tensor of the file at a time.
 
@@ -38,15 +41,18 @@ def load_model_to_spyre(
     transformers. ``weights`` is a safetensors file or a directory of them with the module's names; without it the
     module's own parameters are sent. ``dtype`` is that of real parameters; constants keep theirs. Parameters stay the
     same objects, tied ones stay tied. A card in timing mode keeps no values: there a module on ``meta`` is enough.
+    ``progress`` is told after each parameter how many there are so far, and in all.
     """
     if not isinstance(model, nn.Module):
         model, weights = _from_directory(Path(model), dtype)
     parameters = _unique_parameters(model)
     if weights is None:
-        for parameter, owners in parameters:
-            _place(parameter, parameter.data, owners, dtype, device)
+        placed = _sent_parameters(parameters, dtype, device)
     else:
-        _stream(model, _files(Path(weights)), dict(parameters), dtype, device)
+        placed = _streamed_parameters(model, _files(Path(weights)), dict(parameters), dtype, device)
+    for done, _ in enumerate(placed, 1):
+        if progress is not None:
+            progress(done, len(parameters))
     for module in model.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None:
@@ -79,6 +85,14 @@ def _unique_parameters(model: nn.Module) -> list[tuple[nn.Parameter, Owners]]:
             if parameter is not None:
                 found[parameter].append((module, name))
     return list(found.items())
+
+
+def _sent_parameters(
+    parameters: list[tuple[nn.Parameter, Owners]], dtype: torch.dtype | None, device: torch.device | str
+) -> Iterator[nn.Parameter]:
+    for parameter, owners in parameters:
+        _place(parameter, parameter.data, owners, dtype, device)
+        yield parameter
 
 
 def _place(
@@ -147,13 +161,13 @@ def _in_model(model: nn.Module) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in found.items()} | found
 
 
-def _stream(
+def _streamed_parameters(
     model: nn.Module,
     files: list[Path],
     owners: dict[nn.Parameter, Owners],
     dtype: torch.dtype | None,
     device: torch.device | str,
-) -> None:
+) -> Iterator[nn.Parameter]:
     places, placed = _in_model(model), set()
     for file in files:
         with _opened(file) as tensors:
@@ -167,6 +181,7 @@ def _stream(
                 if isinstance(target, nn.Parameter):
                     _place(target, value, owners[target], dtype, device)
                     placed.add(target)
+                    yield target
                 else:
                     target.copy_(value)
     missing = [name for name, parameter in model.named_parameters() if parameter not in placed]
@@ -194,7 +209,12 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
     with _parameters_on_meta():
         model = kind._from_config(config, dtype=dtype).eval()
     if not _names(_files(directory)) <= set(_in_model(model)):
-        return kind.from_pretrained(directory, dtype=dtype).eval(), None  # the file has names of another time
+        warnings.warn(
+            f"{directory} has other names for its weights than {kind.__name__}: transformers translates them, and the "
+            "host holds the whole model meanwhile",
+            stacklevel=3,
+        )
+        return kind.from_pretrained(directory, dtype=dtype).eval(), None
     if (directory / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
     return model, directory

@@ -143,6 +143,15 @@ def test_nothing_is_left_aside(directory):
     assert list((directory / "aside").iterdir()) == []
 
 
+def test_what_a_killed_process_left_aside_is_swept_and_what_is_being_written_is_not(directory):
+    (directory / "aside" / "left").mkdir(parents=True)
+    (directory / "aside" / "left" / "half").write_text("an entry")
+    with kernel_cache._aside(directory) as writing:
+        find("a")
+        assert list((directory / "aside").iterdir()) == [writing]
+    assert list((directory / "aside").iterdir()) == []
+
+
 def test_threads_write_evict_and_read_at_once(directory):
     """Few entries, more than fit: whatever happens between threads, everyone gets the right description."""
     with config.patch(kernel_cache_bytes=20_000):

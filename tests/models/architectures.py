@@ -1,7 +1,7 @@
 """The architectures that are followed: a descriptor each, and what is made from it.
 
-A descriptor names a class of transformers, its full configuration (timed only), what the tiny one changes of it (run
-and compared), the shapes of its ops, and how often a value is rounded on its longest way through the model.
+A descriptor names a preset, which is the full configuration (timed only), what the tiny one changes of it (run and
+compared), the shapes of its ops, and how often a value is rounded on its longest way through the model.
 """
 
 from __future__ import annotations
@@ -14,45 +14,46 @@ from typing import Any
 import torch
 import yaml
 
+from torch_spyre.models import presets
+
 DESCRIPTORS = Path(__file__).with_name("descriptors")
-ORDER = ("llama", "granite", "granite_hybrid", "mistral", "qwen", "gpt_oss", "gpt2", "bert", "vit", "whisper")
+ORDER = ("llama", "granite", "granite_hybrid", "mistral", "qwen2", "qwen3", "gpt_oss", "gpt2")
+ORDER += ("bert", "vit", "whisper")
 
 HALF_UNIT = 2.0**-10  # the most that one rounding to SEN169 moves a number, relative to it
 PROMPT, NEW = 9, 64  # tokens of the tiny models
-PREFILL = 512  # tokens of the full ones
+VOCABULARY = 320  # of the tiny models
+_TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+_TINY = {"image": {}, "encoder": _TOKENS, "speech": _TOKENS, "text": _TOKENS | {"max_position_embeddings": 512}}
+PREFILL = {"text": 512, "encoder": 512, "image": 0, "speech": 4}  # tokens of the full ones; speech: language, task ...
 
 
 @dataclass(frozen=True)
 class Architecture:
     key: str
     name: str
-    stands_for: str
-    model: str
-    config: str
+    preset: str
     task: str
-    full: dict[str, Any]
     tiny: dict[str, Any]
     roundings: dict[str, int]
     shapes: dict[str, list[dict[str, Any]]]
-    experts: dict[str, str] | None = None
 
     @property
     def generates(self) -> bool:
         return self.task in ("text", "speech")
 
-    def configuration(self, size: str) -> Any:
+    def configuration(self, size: str, **changes: Any) -> Any:
         """The tiny configuration is the full one with some numbers changed, so that ratios stay real."""
-        import transformers
+        if size == "tiny":
+            changes = _TINY[self.task] | self.tiny | changes
+        return presets.configuration(self.preset, changes)
 
-        values = self.full if size == "full" else self.full | self.tiny
-        values = {key: _layer_types(value, values) if key == "layer_types" else value for key, value in values.items()}
-        return getattr(transformers, self.config)(**values)
-
-    def build(self, size: str, dtype: torch.dtype) -> Any:
+    def build(self, size: str, dtype: torch.dtype, **changes: Any) -> Any:
         """With random weights; its constants (frequencies ...) are in fp32 whatever the dtype, as in a loaded model."""
         import transformers
 
-        return getattr(transformers, self.model)._from_config(self.configuration(size), dtype=dtype).eval()
+        config = self.configuration(size, **changes)
+        return getattr(transformers, config.architectures[0])._from_config(config, dtype=dtype).eval()
 
     def inputs(self, config: Any, tokens: int) -> dict[str, torch.Tensor]:
         """What the model is given, seeded."""
@@ -78,13 +79,6 @@ class Architecture:
 
 def error_of(roundings: int) -> float:
     return 2 * HALF_UNIT * math.sqrt(roundings / 3)
-
-
-def _layer_types(value: Any, values: dict[str, Any]) -> Any:
-    kinds = [value["default"]] * values["num_hidden_layers"]
-    for layer in value["attention"]:
-        kinds[layer] = "attention"
-    return kinds
 
 
 def load(key: str) -> Architecture:

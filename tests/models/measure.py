@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -168,7 +168,7 @@ class Routing:
 
     def put(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
         logits = next(x for x in output if x.is_floating_point() and x.shape[-1] > index_of(output).shape[-1])
-        index = torch.cat(self.chosen[name])
+        index = torch.cat(self.chosen[name])[-len(logits) :]  # a prompt may have been padded, on its left
         missed = logits.topk(index.shape[-1]).values.amin(-1) - logits.gather(1, index).amin(-1)
         self.rerouted += int((missed > 0).sum())
         self.wrong += int((missed > tie(logits, self.allowed)).sum())
@@ -196,7 +196,8 @@ def tokens(architecture: Architecture, host: Any, card: Any, inputs: dict[str, T
     options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     host_way = host.generate(**given, **options)
-    forced = {"logits_processor": [Forced(host_way.sequences[0, before:])], "cache_implementation": "static"}
+    forced = {"logits_processor": [Forced(host_way.sequences[0, before:])], "disable_compile": True}
+    forced |= {"cache_implementation": "static"}
     routing = Routing(architecture.tolerance(layers_of(host)))
     hooks = routing.note(card)
     card_way = card.generate(**tree_map(sent, given), **options | forced)
@@ -214,7 +215,7 @@ def tokens(architecture: Architecture, host: Any, card: Any, inputs: dict[str, T
         "equal": int((best == picked).sum()),
         "tied": int(tied.sum()),
         "apart": int(apart.sum()),
-        "rerouted": routing.rerouted,
+        "rerouted": routing.rerouted if routing.chosen else None,
         "misrouted": routing.wrong,
     }
 
@@ -238,7 +239,7 @@ def timing(architecture: Architecture) -> dict[str, Any]:
     with torch.device("meta"):
         model = architecture.build("full", HALF)
     model = load_model_to_spyre(model)
-    inputs = tree_map(sent, architecture.inputs(model.config, PREFILL))
+    inputs = tree_map(sent, architecture.inputs(model.config, PREFILL[architecture.task]))
     inputs.pop("attention_mask", None)
     torch.spyre.fallback("count")
     with torch.no_grad():
@@ -250,44 +251,80 @@ def timing(architecture: Architecture) -> dict[str, Any]:
 
 
 def phases(architecture: Architecture, model: Any, inputs: dict[str, Tensor]) -> dict[str, Any]:
-    """Modelled milliseconds of what is done once (prefill, or all of it) and of each further token, with floors."""
-    forward = torch.compile(model.forward)
-    if architecture.task != "text":
-        options = no_cache(architecture)
-        return {"prefill": phase(model, lambda f: f(**inputs, **options), forward, 0, inputs)}
-    from transformers import StaticCache
+    """Of what is done once (prefill, or all of it) and of each further token."""
+    if not architecture.generates:
+        return {"prefill": phase(model, inputs)}
+    cache = static_cache(architecture, model.config)
+    options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
+    if architecture.task == "text":
+        options["logits_to_keep"] = 1
+    found = {"prefill": phase(model, inputs | options, cache)}
+    token = torch.zeros(1, 1, dtype=torch.int64, device="spyre")
+    if architecture.task == "text":
+        step: dict[str, Any] = {"input_ids": token}
+    else:
+        heard = torch.empty(1, model.config.max_source_positions, model.config.d_model, dtype=HALF, device="spyre")
+        step = {"decoder_input_ids": token, "encoder_outputs": (heard,)}
+    return found | {"decode": phase(model, step | options, cache, starts=False)}
 
-    cache = StaticCache(model.config, max_cache_len=PREFILL + 64)
-    ids = inputs["input_ids"]
 
-    def step(tokens: Tensor) -> Callable[[Any], Any]:
-        return lambda f: f(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+def static_cache(architecture: Architecture, config: Any) -> Any:
+    from transformers import EncoderDecoderCache, StaticCache
 
-    first = phase(model, step(ids), forward, ids.numel(), None, cache)
-    return {"prefill": first, "decode": phase(model, step(ids[:, :1].contiguous()), forward, 1, None, cache)}
+    own = StaticCache(config, max_cache_len=PREFILL[architecture.task] + NEW)
+    if architecture.task == "text":
+        return own
+    return EncoderDecoderCache(own, StaticCache(config, max_cache_len=config.max_source_positions))
 
 
-def phase(model: Any, call: Any, forward: Any, tokens: int, inputs: Any, cache: Any = None) -> dict[str, float]:
-    with FlopCounterMode(display=False) as flops:
-        call(model.forward)
-    began = time.monotonic()
+def phase(model: Any, inputs: dict[str, Any], cache: Any = None, starts: bool = True) -> dict[str, float]:
+    """Modelled milliseconds of a forward, compiled, and the floors that its weights, its cache and its FLOPs set."""
+
+    def call(forward: Callable[..., Any]) -> None:
+        if cache is not None and starts:
+            cache.reset()
+        began.record()
+        forward(**inputs)
+
+    began, ended = (torch.spyre.Event(enable_timing=True) for _ in range(2))
+    with FlopCounterMode(display=False) as flops, ModulesCalled(model) as called:
+        call(model)
+    forward, started = torch.compile(model.forward), time.monotonic()
     call(forward)
-    compiling = time.monotonic() - began
-    start, end = (torch.spyre.Event(enable_timing=True) for _ in range(2))
-    start.record()
+    compiling = time.monotonic() - started
     call(forward)
-    end.record()
+    ended.record()
     torch.spyre.synchronize()
     card = description.constants()
     bandwidth = card["dram_gb_per_s"] * 1e6  # bytes per millisecond
     peak = 2 * card["pt_mac_per_ns"] * card["cores"] * 1e6  # FLOPs per millisecond
-    bytes_read = weight_bytes(model, tokens) + sum(map(size_of, tree_leaves(cache_tensors(cache))))
+    tokens = max((x.numel() for x in inputs.values() if isinstance(x, Tensor) and not x.is_floating_point()), default=0)
+    bytes_read = weight_bytes(model.config, called.modules, tokens) + sum(map(size_of, cache_tensors(cache)))
     return {
-        "ms": start.elapsed_time(end),
+        "ms": began.elapsed_time(ended),
         "by_bytes": bytes_read / bandwidth,
-        "by_flops": flops.get_total_flops() / peak,
+        "by_flops": flops_needed(model, flops, tokens) / peak,
         "host_s": compiling,
     }
+
+
+class ModulesCalled:
+    """Which modules take part in a forward: of a speech model's encoder, none in its later tokens."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.modules: dict[nn.Module, None] = {}
+
+    def __enter__(self) -> ModulesCalled:
+        self.hooks = [m.register_forward_pre_hook(self.note) for m in self.model.modules()]
+        return self
+
+    def note(self, module: nn.Module, _: Any) -> None:
+        self.modules[module] = None
+
+    def __exit__(self, *_: Any) -> None:
+        for hook in self.hooks:
+            hook.remove()
 
 
 def size_of(tensor: Tensor) -> int:
@@ -295,24 +332,41 @@ def size_of(tensor: Tensor) -> int:
 
 
 def cache_tensors(cache: Any) -> list[Tensor]:
+    if hasattr(cache, "cross_attention_cache"):
+        return cache_tensors(cache.self_attention_cache) + cache_tensors(cache.cross_attention_cache)
     layers = getattr(cache, "layers", [])
-    return [value for layer in layers for value in vars(layer).values() if isinstance(value, Tensor)]
+    return [value for layer in layers for value in tree_leaves(vars(layer)) if isinstance(value, Tensor)]
 
 
-def weight_bytes(model: Any, tokens: int) -> float:
+def weight_bytes(config: Any, modules: Iterable[nn.Module], tokens: int) -> float:
     """What has to be read at least: every weight once, of tables only rows, of experts those that tokens can reach."""
-    config = model.config
     experts = getattr(config, "num_local_experts", 0)
-    share = min(1.0, tokens * config.num_experts_per_tok / experts) if experts and tokens else 1.0
-    tables = {m.weight.untyped_storage()._cdata for m in model.modules() if isinstance(m, nn.Embedding)}
-    used = {m.weight.untyped_storage()._cdata for m in model.modules() if isinstance(m, nn.Linear)}
-    total = 0.0
-    for weight in model.parameters():
-        storage = weight.untyped_storage()._cdata
-        if storage in tables and storage not in used:
-            continue
-        total += size_of(weight) * (share if experts and weight.dim() == 3 and weight.shape[0] == experts else 1.0)
+    share = min(1.0, tokens * config.num_experts_per_tok / experts) if experts else 1.0
+    weights = {
+        weight.untyped_storage()._cdata: size_of(weight) * (share if is_of_experts(weight, experts) else 1.0)
+        for module in modules
+        if not isinstance(module, nn.Embedding)
+        for weight in module.parameters(recurse=False)
+    }
+    return sum(weights.values())
+
+
+def flops_needed(model: nn.Module, counted: FlopCounterMode, tokens: int) -> float:
+    """What was counted, but of experts only those that tokens go to: a prompt is put through all of them."""
+    config, total = model.config, float(counted.get_total_flops())
+    experts = getattr(config, "num_local_experts", 0)
+    by_module = counted.get_flop_counts()
+    for name, module in model.named_modules():
+        weights = [weight for weight in module.parameters(recurse=False) if is_of_experts(weight, experts)]
+        if weights:
+            one = 2 * sum(weight[0].numel() for weight in weights)
+            total += tokens * config.num_experts_per_tok * one
+            total -= sum(by_module[f"{type(model).__name__}.{name}"].values())
     return total
+
+
+def is_of_experts(weight: Tensor, experts: int) -> bool:
+    return bool(experts) and weight.dim() == 3 and weight.shape[0] == experts
 
 
 def sentence(problem: BaseException) -> str:

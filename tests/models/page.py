@@ -11,59 +11,109 @@ from .architectures import NEW, PREFILL, load
 
 PATH = Path(__file__).parents[2] / "docs/models.md"
 
-INTRODUCTION = f"""\
+INTRODUCTION = """\
 # Models
 
-Written by `make models` from the descriptors in `tests/models/descriptors/`. Do not edit.
+Does a model run on the card, as accurately as on a CPU, and how fast would the real card be? Written by `make models`
+from one run over `tests/models/descriptors/`; do not edit. Models are Hugging Face's, as they are, with random weights.
 
-## Right: tiny configurations, run on the card
+- **runs**: on the card alone, or with ops that fall back to the CPU, or not as it should.
+- **as on the CPU**: of {new} tokens how many the card chooses as PyTorch in fp32 would; where not, its choice is *tied*
+  within the error of the number format, or *apart*. Of models that write nothing, how far the result is off.
+- **first**: modelled time of a prompt of {prefill} tokens, an image, or 30 seconds of sound, by one user;
+  **then**: of each further token. In brackets: how many times the floor that memory or arithmetic sets.
 
-Two layers with the head sizes and ratios of the full model and random weights, against PyTorch on the CPU in fp32 with
-the same weights (as the card rounded them).
+Any other model in a Hugging Face directory: `spyre run MODEL_DIR --prompt "..." --compare cpu`, and with
+`--mode timing` how fast it would be ([run.md](run.md)). Presets need no directory: `spyre run --preset NAME`.
+"""
+
+RIGHT = """\
+## As accurate as a CPU: tiny configurations, run
+
+Two layers with the head sizes and ratios of the full model, against PyTorch on the CPU in fp32 with the same weights
+(as the card rounded them).
 
 - **modules**: submodules that agree with the CPU's, each by itself with the inputs it has in the model.
 - **ops**: different ops that reached the device; **fallback** are those that ran on the CPU.
 - **error**: norm of the difference of the results, as a share of their norm, eager and compiled; **allowed**: what the
   roundings to SEN169 on the way imply: 2·2⁻¹⁰·√(roundings / 3). The descriptors count the roundings.
-- **tokens**: {NEW} steps of `generate` with a static cache, teacher-forced on the CPU's greedy tokens: the card's
+- **tokens**: {new} eager steps of `generate` with a static cache, teacher-forced on the CPU's greedy tokens: the card's
   choice is equal, tied (within 8 times the allowed error of a logit) or apart. A router whose experts are tied may
   choose otherwise (**rerouted**, of tokens by layers); the CPU is then given the card's choice.
 - **graphs**: of `torch.compile(model.forward)`, and breaks between them.
 """
 
-TIMED = """\
-## Fast: full configurations, timed
+FAST = """\
+## As fast as the card: full configurations, timed
 
-Modelled time on the card (`SPYRE_CARD=timing`, nothing is computed and no weight exists), compiled, batch 1, {prefill}
-tokens of prompt; host launch cost is apart. The **floor** is what the card cannot beat: reading every weight that is
-used once ({bandwidth:g} GB/s), or the multiply-adds ({peak:.1f} TFLOP/s), whichever takes longer. Encoders, images and
-speech are one pass.
+Modelled time (`SPYRE_CARD=timing`: nothing is computed and no weight exists), compiled, fp16, batch 1, milliseconds;
+host launch cost is apart. The **floor** is what the card cannot beat: reading every weight that is used and the cache
+once ({bandwidth:g} GB/s), or the multiply-adds ({peak:.1f} TFLOP/s), whichever takes longer.
 """
 
-
+OF_ALL = ("", "preset", "runs", "as on the CPU", "first, ms", "then, ms", "tokens per second")
 OF_RUNS = ("", "modules", "ops", "fallback", "error eager", "compiled", "allowed")
 OF_RUNS += ("tokens equal / tied / apart", "rerouted", "graphs", "breaks")
-OF_TIMES = ("", "parameters", "prefill, ms", "floor", "distance", "a token, ms", "floor", "distance")
-OF_TIMES += ("memory, GiB", "fallback")
+OF_TIMES = ("", "parameters", "first", "floor", "distance", "then", "floor", "distance", "memory, GiB", "fallback")
 
 
 def text(found: dict[str, dict[str, Any]]) -> str:
     card = description.constants()
-    timed = TIMED.format(
-        prefill=PREFILL, bandwidth=card["dram_gb_per_s"], peak=2 * card["pt_mac_per_ns"] * card["cores"] / 1e3
-    )
-    runs = [row_of_run(key, whats["run"]) for key, whats in found.items() if "run" in whats]
-    times = [row_of_timing(key, whats["timing"]) for key, whats in found.items() if "timing" in whats]
-    lines = [INTRODUCTION, *table(OF_RUNS, runs), "", timed, *table(OF_TIMES, times)]
+    numbers = {
+        "new": NEW,
+        "prefill": PREFILL["text"],
+        "bandwidth": card["dram_gb_per_s"],
+        "peak": 2 * card["pt_mac_per_ns"] * card["cores"] / 1e3,
+    }
+    lines = [INTRODUCTION.format(**numbers), *table(OF_ALL, [summary(key, whats) for key, whats in found.items()])]
     troubles = [f"- **{load(key).name}**: {p}" for key, whats in found.items() for p in problems(key, whats)]
     if troubles:
-        lines += ["", "## What is not right", "", *troubles]
+        lines += ["", "What is not right:", "", *troubles]
+    runs = [row_of_run(key, whats["run"]) for key, whats in found.items() if "run" in whats]
+    times = [row_of_timing(key, whats["timing"]) for key, whats in found.items() if "timing" in whats]
+    lines += ["", RIGHT.format(**numbers), *table(OF_RUNS, runs), "", FAST.format(**numbers), *table(OF_TIMES, times)]
     return "\n".join(lines) + "\n"
 
 
-def row_of_run(key: str, run: dict[str, Any]) -> str:
+def summary(key: str, whats: dict[str, Any]) -> str:
     architecture = load(key)
-    name = architecture.name
+    timing = whats.get("timing", {})
+    first, then = (timing.get(part) for part in ("prefill", "decode"))
+    return row(
+        architecture.name,
+        f"`{architecture.preset}`",
+        outcome(key, whats),
+        agreement(whats.get("run", {})),
+        brief(first) if first else "",
+        brief(then) if then else "",
+        f"{1000 / then['ms']:.1f}" if then else "",
+    )
+
+
+def outcome(key: str, whats: dict[str, Any]) -> str:
+    if problems(key, whats):
+        return "see below"
+    fallbacks = {op for what in whats.values() for op in what.get("ops", what)["fallback"]}
+    return f"fallbacks: {len(fallbacks)}" if fallbacks else "on the card"
+
+
+def agreement(run: dict[str, Any]) -> str:
+    if "whole" not in run:
+        return ""
+    if not run.get("tokens"):
+        return f"off by {run['whole']['error']:.2%}"
+    counts = run["tokens"]
+    others = [f"{counts[how]} {how}" for how in ("tied", "apart") if counts[how]]
+    return ", ".join([f"{counts['equal']} of {NEW}", *others])
+
+
+def brief(phase: dict[str, float]) -> str:
+    ms, _, times = distance(phase)
+    return f"{ms} ({times})"
+
+
+def row_of_run(key: str, run: dict[str, Any]) -> str:
+    name = load(key).name
     if "failed" in run:
         return row(name, "failed", *[""] * 9)
     modules, ops, tokens, compiled = (run.get(part) for part in ("modules", "ops", "tokens", "compiled"))
@@ -76,14 +126,14 @@ def row_of_run(key: str, run: dict[str, Any]) -> str:
         f"{compiled['error']:.4f}",
         f"{run['whole']['allowed']:.4f}",
         f"{tokens['equal']} / {tokens['tied']} / {tokens['apart']}" if tokens else "",
-        tokens["rerouted"] if tokens and architecture.experts else "",
+        tokens["rerouted"] if tokens and tokens["rerouted"] is not None else "",
         compiled["graphs"],
         compiled["breaks"],
     )
 
 
 def row_of_timing(key: str, timing: dict[str, Any]) -> str:
-    name = load(key).stands_for
+    name = load(key).name
     if "failed" in timing:
         return row(name, "", "failed", *[""] * 7)
     cells = [name, f"{timing['parameters'] / 1e9:.2f} B"]
@@ -95,7 +145,7 @@ def row_of_timing(key: str, timing: dict[str, Any]) -> str:
 
 def distance(phase: dict[str, float]) -> list[str]:
     floor = max(phase["by_bytes"], phase["by_flops"])
-    return [f"{phase['ms']:.1f}", f"{floor:.1f}", f"{phase['ms'] / floor:.2f}×"]
+    return [f"{phase['ms']:.1f}", f"{floor:.1f}", f"{phase['ms'] / floor:.1f}×"]
 
 
 def table(head: tuple[str, ...], rows: list[str]) -> list[str]:

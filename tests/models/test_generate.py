@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from tests.models import tiny
 from torch_spyre._inductor import config
@@ -41,9 +42,11 @@ def _both(models: tuple[Any, Any], prompt: torch.Tensor, **options: Any) -> tupl
         {"do_sample": False, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_new_tokens": 9},
         {"do_sample": False, "num_beams": 3},
         {"do_sample": True, "num_return_sequences": 3},
-        {"do_sample": False, "use_cache": False},
+        pytest.param({"do_sample": False, "use_cache": False}, marks=pytest.mark.slow),  # each length is compiled for
+        {"do_sample": False, "prompt_lookup_num_tokens": 3},
+        {"do_sample": False, "prefill_chunk_size": 4},
     ],
-    ids=["greedy", "sampling", "dynamic", "processors", "beams", "several", "without"],
+    ids=["greedy", "sampling", "dynamic", "processors", "beams", "several", "without", "lookup", "chunks"],
 )
 def test_the_tokens_are_the_hosts(models: tuple[Any, Any], options: dict[str, Any]) -> None:
     found, expected = _both(models, PROMPT, max_new_tokens=10, **options)
@@ -59,9 +62,48 @@ def test_batches_with_padding(models: tuple[Any, Any]) -> None:
     assert torch.equal(found.cpu(), expected)
 
 
-def test_long_prompts(models: tuple[Any, Any]) -> None:
-    found, expected = _both(models, tiny.prompts(1, 100), max_new_tokens=8, do_sample=False)
+@pytest.mark.parametrize("length", [100, 127])
+def test_long_prompts(models: tuple[Any, Any], length: int) -> None:
+    """The model has 128 positions: the second is padded beyond them."""
+    found, expected = _both(models, tiny.prompts(1, length), max_new_tokens=128 - length, do_sample=False)
     assert torch.equal(found.cpu(), expected)
+
+
+def test_prompts_that_are_no_tokens(models: tuple[Any, Any]) -> None:
+    found = []
+    for model in models:
+        embedded = model.get_input_embeddings()(PROMPT.to(model.device))
+        found.append(model.generate(inputs_embeds=embedded, max_new_tokens=6, do_sample=False).cpu())
+    assert torch.equal(*found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do_sample", [False, True])
+def test_a_smaller_model_assists(models: tuple[Any, Any], do_sample: bool) -> None:
+    found = []
+    for model in models:
+        smaller = tiny.decoder("llama", seed=3).to(model.device, model.dtype)
+        torch.manual_seed(5)
+        tokens = model.generate(
+            PROMPT.to(model.device), assistant_model=smaller, max_new_tokens=10, do_sample=do_sample
+        )
+        found.append(tokens.cpu())
+    assert torch.equal(*found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["mistral", "gpt_oss"])
+def test_a_static_cache_of_windows_compiles_one_step(name: str) -> None:
+    host, card = tiny.decoder(name), tiny.decoder(name).to("spyre", torch.float16)
+    expected = host.generate(PROMPT, max_new_tokens=12, do_sample=False)
+    cache = tiny.transformers.StaticCache(config=card.config, max_cache_len=32)
+    torch._dynamo.reset()
+    counters.clear()
+    with torch.spyre.fallback("error"):  # of 16 tokens: it is full on the way
+        found = card.generate(PROMPT.to("spyre"), past_key_values=cache, max_new_tokens=12, do_sample=False)
+    assert torch.equal(found.cpu(), expected)
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["spyre"]["specializations"]
 
 
 def test_padding_changes_no_bit(models: tuple[Any, Any]) -> None:
@@ -105,9 +147,9 @@ def test_a_host_prompt_gives_host_tokens(models: tuple[Any, Any]) -> None:
 def test_ladders(longest: int) -> None:
     sizes = ladder(longest)
     assert len(sizes.sizes) <= 32
-    assert all(size % 4 == 0 for size in sizes.sizes)
-    assert sizes.sizes[-1] == -(-longest // 4) * 4
-    for length in {1, longest // 2 or 1, longest}:
+    assert all(size % (4 if size <= 64 else 32) == 0 for size in sizes.sizes)
+    assert sizes.sizes[-1] == sizes.at_least(longest)
+    for length in {1, longest // 2 or 1, min(longest, 65), longest}:
         size = sizes.at_least(length)
         assert size >= length
         assert size - length < max(4, 0.5 * length)

@@ -18,32 +18,36 @@ def _each(quick: str) -> list[Any]:
     return [name if name == quick else pytest.param(name, marks=pytest.mark.slow) for name in tiny.DECODERS]
 
 
+def _continue(model: Any, given: torch.Tensor, sequence: torch.Tensor, **options: Any) -> torch.Tensor:
+    """The logits of steps on the card, which goes on with the host's tokens whatever it would choose."""
+    counters.clear()
+    with torch.spyre.fallback("error"):
+        found = model.to("spyre", torch.float16).generate(
+            given.to("spyre", torch.float16 if given.is_floating_point() else None),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            prefix_allowed_tokens_fn=lambda _, ids: [int(sequence[0, len(ids)])],
+            output_logits=True,
+            return_dict_in_generate=True,
+            **options,
+        )
+    assert torch.equal(found.sequences.cpu(), sequence)
+    assert not counters["graph_break"]
+    return torch.cat(found.logits).cpu()
+
+
 def _teacher_forced(name: str, **options: Any) -> None:
-    """The card continues with the host's tokens; at each step its logits are the host's within format error."""
+    """At each step the logits are the host's within format error, and so is the choice."""
     model, prompt = tiny.decoder(name), tiny.prompts(1, 8)
-    with torch.no_grad():
-        tokens = model.generate(prompt, max_new_tokens=NEW_TOKENS, do_sample=False)
+    tokens = model.generate(prompt, max_new_tokens=NEW_TOKENS, do_sample=False)
 
-        def logits(model: Any) -> torch.Tensor:
-            return model(tokens[:, :-1]).logits[0, prompt.shape[1] - 1 :]
+    def logits(model: Any) -> torch.Tensor:
+        return model(tokens[:, :-1]).logits[0, prompt.shape[1] - 1 :]
 
-        allowed = format_error.derive(model, logits)
-        counters.clear()
-        with torch.spyre.fallback("error"):
-            found = model.to("spyre", torch.float16).generate(
-                prompt.to("spyre"),
-                max_new_tokens=NEW_TOKENS,
-                do_sample=False,
-                prefix_allowed_tokens_fn=lambda _, ids: [int(tokens[0, len(ids)])],
-                output_logits=True,
-                return_dict_in_generate=True,
-                **options,
-            )
-    assert torch.equal(found.sequences.cpu(), tokens)
-    steps = torch.cat(found.logits).cpu()
+    allowed = format_error.derive(model, logits)
+    steps = _continue(model, prompt, tokens, **options)
     allowed.check(steps)
     allowed.check_choice(steps.argmax(-1))
-    assert not counters["graph_break"]
 
 
 @pytest.mark.parametrize("name", _each("llama"))
@@ -100,7 +104,30 @@ def test_encoder_and_decoder(compiled: bool) -> None:
     _encoder(tiny.whisper(), {"input_features": sound, "decoder_input_ids": tiny.prompts(2, 20)}, compiled)
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"cache_implementation": "static"}, marks=pytest.mark.slow)])
+_CACHES = [{}, pytest.param({"cache_implementation": "static"}, marks=pytest.mark.slow)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_64_tokens_heard(compiled: bool) -> None:
+    torch._dynamo.reset()
+    model = tiny.whisper()
+    sound = torch.randn(1, 80, 100, generator=torch.Generator().manual_seed(1))
+    tokens = model.generate(sound, max_new_tokens=NEW_TOKENS, do_sample=False)
+    sequence = torch.nn.functional.pad(tokens, (1, 0), value=model.config.decoder_start_token_id)
+
+    def logits(model: Any) -> torch.Tensor:
+        return model(sound.to(model.dtype), decoder_input_ids=sequence[:, :-1]).logits[0]
+
+    allowed = format_error.derive(model, logits)
+    steps = _continue(model, sound, sequence, **({"cache_implementation": "static"} if compiled else {}))
+    allowed.check(steps)
+    allowed.check_choice(steps.argmax(-1))
+    assert counters["stats"]["unique_graphs"] == compiled  # a step; the first token comes with the encoder
+
+
+@pytest.mark.parametrize("options", _CACHES, ids=["eagerly", "compiled"])
 def test_transcription_runs_on_the_card_alone(options: dict[str, Any]) -> None:
     model = tiny.whisper()
     sound = torch.randn(2, 80, 100, generator=torch.Generator().manual_seed(1))
@@ -130,7 +157,7 @@ def test_a_wrong_layer_is_no_format_error() -> None:
 def test_experts_are_those_of_the_host(tokens: int) -> None:
     layer = tiny.decoder("gpt_oss").model.layers[0].mlp.experts
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(tokens, 128, generator=generator)
+    x = torch.randn(tokens, layer.hidden_size, generator=generator)
     weights, indices = torch.randn(tokens, 8, generator=generator).softmax(-1).topk(2)
     with torch.no_grad(), torch.spyre.fallback("error"):
         expected = layer(x, indices, weights)

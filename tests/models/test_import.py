@@ -11,10 +11,16 @@ pytest.importorskip("transformers")
 
 _CHECK = """
 import transformers
+from transformers.cache_utils import StaticSlidingWindowLayer
 from transformers.generation.utils import GenerationMixin
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
-for changed in (GenerationMixin._prefill, ALL_EXPERTS_FUNCTIONS["grouped_mm"], WhisperGenerationMixin.generate):
+for changed in (
+    StaticSlidingWindowLayer.__init__,
+    GenerationMixin._prefill,
+    ALL_EXPERTS_FUNCTIONS["grouped_mm"],
+    WhisperGenerationMixin.generate,
+):
     assert changed.__code__.co_filename.endswith("hugging_face.py"), changed
 """
 
@@ -22,11 +28,17 @@ for changed in (GenerationMixin._prefill, ALL_EXPERTS_FUNCTIONS["grouped_mm"], W
 @pytest.mark.parametrize(
     "first",
     [
-        "import torch",
         "import transformers",
-        "import transformers.generation.utils, tabnanny",
-        "import transformers.integrations.moe, tabnanny",
-        "import transformers.models.whisper.generation_whisper, tabnanny",
+        *(
+            pytest.param(f"import {name}, tabnanny", marks=pytest.mark.slow)  # whatever is imported in between
+            for name in (
+                "torch",
+                "transformers.cache_utils",
+                "transformers.generation.utils",
+                "transformers.integrations.moe",
+                "transformers.models.whisper.generation_whisper",
+            )
+        ),
     ],
 )
 def test_any_order_of_imports(first: str) -> None:

@@ -176,6 +176,24 @@ def test_host_holds_one_tensor(python, tmp_path):
     assert count == 16 and grown < 4 * 32, done.stderr
 
 
+def test_names_of_another_time_are_said_to_take_memory(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    model = transformers.BertModel(config)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = safetensors.load_file(file)
+    for kind in ("weight", "bias"):
+        weights[f"embeddings.LayerNorm.{'gamma' if kind == 'weight' else 'beta'}"] = weights.pop(
+            f"embeddings.LayerNorm.{kind}"
+        )
+    safetensors.save_file(weights, str(file), metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match="has other names for its weights than BertModel"):
+        loaded = load_model_to_spyre(tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name].cpu(), value.to("spyre").cpu()), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["llama", "gpt2", "granite_hybrid"])
 def test_hugging_face_directory(key, tmp_path):

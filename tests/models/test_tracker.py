@@ -12,20 +12,25 @@ RUN = {
     "modules": {"right": 31, "of": 31, "wrong": []},
     "ops": {"native": 48, "fallback": []},
     "whole": {"error": 0.002, "allowed": 0.007},
-    "tokens": {"equal": 63, "tied": 1, "apart": 0, "rerouted": 0, "misrouted": 0},
+    "tokens": {"equal": 63, "tied": 1, "apart": 0, "rerouted": None, "misrouted": 0},
     "compiled": {"error": 0.002, "graphs": 1, "breaks": 0},
 }
 
 
-def test_descriptors():
-    """Each has what it needs, and the tiny model keeps the ratio of heads to key heads."""
-    for key in ORDER:
-        architecture = load(key)
-        assert architecture.roundings.keys() == {"layer", "around"}
-        both = architecture.full | architecture.tiny
-        if "num_key_value_heads" in architecture.full:
-            heads, kept = (v["num_attention_heads"] // v["num_key_value_heads"] for v in (architecture.full, both))
-            assert heads == kept, key
+@pytest.mark.parametrize("key", ORDER)
+def test_tiny_models_keep_the_ratios(key):
+    """Of query heads to key heads and of the MLP to the width, and the size of a head."""
+    pytest.importorskip("transformers")
+    full, tiny = (ratios(load(key).configuration(size)) for size in ("full", "tiny"))
+    assert tiny == pytest.approx(full)
+    assert load(key).roundings.keys() == {"layer", "around"}
+
+
+def ratios(config):
+    heads, width = config.num_attention_heads, config.hidden_size
+    head = getattr(config, "head_dim", None) or width // heads
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "encoder_ffn_dim", None) or 4 * width
+    return heads // getattr(config, "num_key_value_heads", heads), head, inner / width
 
 
 def test_tolerance_is_what_roundings_of_the_format_give():
@@ -48,11 +53,19 @@ def test_page():
         "memory": 2**34,
         "fallback": [],
         "prefill": {"ms": 3.0, "by_bytes": 1.0, "by_flops": 2.0},
+        "decode": {"ms": 4.0, "by_bytes": 3.2, "by_flops": 0.1},
     }
     text = page.text({"llama": {"run": RUN, "timing": timing}, "gpt2": {"run": {"failed": "killed by signal 11"}}})
+    assert "| Llama | `llama-3.1-8b` | on the card | 63 of 64, 1 tied | 3.0 (1.5×) | 4.0 (1.2×) | 250.0 |" in text
+    assert "| GPT-2 | `gpt2` | see below |  |  |  |  |" in text
     assert "| Llama | 31 of 31 | 48 | none | 0.0020 | 0.0020 | 0.0070 | 63 / 1 / 0 |" in text
-    assert "| Llama 3.1 8B | 8.00 B | 3.0 | 2.0 | 1.50× |" in text
+    assert "| Llama | 8.00 B | 3.0 | 2.0 | 1.5× | 4.0 | 3.2 | 1.2× | 16.0 | none |" in text
     assert "- **GPT-2**: run: killed by signal 11" in text and "- **Llama**" not in text
+
+
+@pytest.mark.parametrize("what", [RUN | {"ops": {"native": 1, "fallback": ["aten::mm"]}}, {"fallback": ["aten::mm"]}])
+def test_page_counts_fallbacks(what):
+    assert page.outcome("llama", {"run": RUN, "timing": what}) == "fallbacks: 1"
 
 
 @pytest.mark.parametrize(

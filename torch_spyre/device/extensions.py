@@ -16,7 +16,6 @@ import torch.utils.dlpack
 
 from .. import _C
 from ..constants import DEVICE_NAME
-from ..models import hugging_face
 from . import random
 
 
@@ -47,8 +46,7 @@ def install() -> None:
     _after_import("torch._prims.rng_prims", _add_to_recomputation)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
-    for name, fix in hugging_face.FIXES.items():
-        _after_import(name, fix)
+    _after_import("transformers", _fix_hugging_face)
     _after_import("fms.triton.pytorch_ops", _fix_fms)
 
 
@@ -318,6 +316,13 @@ def _measure_for_safetensors(safetensors_torch: ModuleType) -> None:
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).nbytes
 
     safetensors_torch.storage_size = storage_size  # type: ignore[attr-defined]
+
+
+def _fix_hugging_face(_: ModuleType) -> None:
+    from ..models import hugging_face
+
+    for name, fix in hugging_face.FIXES.items():
+        _after_import(name, fix)
 
 
 def _leave(finder: importlib.abc.MetaPathFinder) -> None:

@@ -2,11 +2,13 @@
 
 An entry is a SpyreCode directory under the hash of everything that it was made from, so nothing ever has to be
 invalidated. Entries are written aside and moved into place in one step; one that does not read back as it was written
-is built again. Processes share a cache without locks: whoever loses a race has a cache miss, never half an entry.
+is built again. Processes share entries without locks: whoever loses a race has a cache miss, never half an entry. What
+is being written is locked, so that others see whether a process still does or was killed over it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import hashlib
 import json
@@ -15,7 +17,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,8 +38,6 @@ CHECKSUM = "manifest.sha256"  # of the file that has everybody else's
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
 _bytes_used: dict[Path, int] = {}  # by cache directory: what this process believes lies there
-
-_LEFTOVER_AGE = 3600.0  # seconds after which what was being written, or removed, belongs to a process that is gone
 
 
 def find_or_build(text: str, signature: Sequence[Argument], build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -125,8 +124,11 @@ def _write(root: Path, entry: Path, description: dict[str, Any]) -> None:
                 return
             (aside / entry.name).rename(entry)
         with _lock:
-            known = _bytes_used.get(root)
-            _bytes_used[root] = sum(each[1] for each in _entries(root)) if known is None else known + size
+            if root in _bytes_used:
+                _bytes_used[root] += size
+            else:
+                _bytes_used[root] = sum(each[1] for each in _entries(root))
+                _sweep(root)
             if _bytes_used[root] > config.kernel_cache_bytes:
                 _bytes_used[root] = _evict(root, entry)
     except OSError as error:
@@ -141,11 +143,42 @@ def _manifest_checksum(entry: Path) -> bytes:
 def _aside(root: Path) -> Iterator[Path]:
     """A directory on the same file system where entries are written, and where they go to be removed."""
     (root / "aside").mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(dir=root / "aside"))
+    path, lock = _locked_directory(root / "aside")
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_directory(parent: Path) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(dir=parent))
+        with suppress(FileNotFoundError):
+            lock = _lock_of(path, fcntl.LOCK_EX)
+            if path.exists():  # else it was taken for a leftover before it was locked
+                return path, lock
+            os.close(lock)
+
+
+def _lock_of(path: Path, operation: int) -> int:
+    """Take the lock of a directory, which threads and processes see alike, and which ends with its holder."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, operation)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+def _sweep(root: Path) -> None:
+    """Remove what processes that were killed left aside: nobody holds its lock."""
+    for path in (root / "aside").iterdir():
+        with suppress(OSError):
+            lock = _lock_of(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
 
 
 def _remove(root: Path, entry: Path) -> None:
@@ -178,8 +211,4 @@ def _evict(root: Path, newest: Path) -> int:
             _remove(root, path)
             _count("evicted")
             used -= size
-    for path in (root / "aside").iterdir():
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _LEFTOVER_AGE:
-                shutil.rmtree(path, ignore_errors=True)
     return used

@@ -149,6 +149,11 @@ class BucketedCache(Cache):
     def is_empty(self) -> bool:
         return not any(layer.is_initialized for layer in self.attention_layers)
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that it has slots for."""
+        return 0 if self.is_empty else int(self.attention_layers[0].keys.shape[-2])
+
     def expect(self, count: int) -> None:
         """Makes room for the tokens of the next forward."""
         self._expected = self.get_seq_length() + count

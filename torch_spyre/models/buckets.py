@@ -3,6 +3,7 @@
 A card program has loops of fixed length. Sequences of every length would be a program each; instead they are padded to
 the next size of a short ladder, and what was padded is masked. Sizes are close together where they are small, and grow
 by one ratio after that: the part of a program that works on padding is bounded alike for short and for long sequences.
+Those beyond twice the number of cores are multiples of it: rows that do not divide among cores cost more than padding.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 from functools import lru_cache
 
 from .._inductor import config
+from ..card import description
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +60,18 @@ def ladder(longest: int) -> Ladder:
 
 
 def _climb(longest: int, ratio: float, granularity: int) -> list[int]:
-    sizes, last = [granularity], _rounded_up(longest, granularity)
+    sizes, last = [granularity], _rounded_up(longest, _step_at(longest, granularity))
     while sizes[-1] < last:
-        farther = int(sizes[-1] * ratio) // granularity * granularity
-        sizes.append(min(max(farther, sizes[-1] + granularity), last))
+        farther, nearest = int(sizes[-1] * ratio), sizes[-1] + 1
+        step = _step_at(farther, granularity)
+        sizes.append(min(max(farther // step * step, _rounded_up(nearest, _step_at(nearest, granularity))), last))
     return sizes
+
+
+def _step_at(size: int, granularity: int) -> int:
+    """What sizes about this one are multiples of."""
+    cores = int(description.constants()["cores"])
+    return granularity if size <= 2 * cores else _rounded_up(cores, granularity)
 
 
 def _rounded_up(number: int, step: int) -> int:

@@ -1,11 +1,13 @@
 """Text token by token, with both clocks read around every step: the wall's, and the card's modelled one.
 
-transformers' ``generate`` would do, but shows neither the logits nor the times of single steps without slowing them,
-and asks the values of tokens, which a card in timing mode does not have.
+A loop of its own, because transformers' ``generate`` shows neither the times of single steps nor tokens before it is
+done. Its parts are that package's, as ``hugging_face.py`` prepares them for the card: prompts and caches have the sizes
+that they have in ``generate``, and so do programs.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,13 +16,6 @@ from typing import Any
 import torch
 
 from .. import device
-from ..constants import DEVICE_NAME
-
-# Caches of few different lengths, so that prompts of about one length share kernels.
-CACHE_GRANULARITY = 64
-
-
-Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -34,12 +29,13 @@ class Sampling:
 
 @dataclass
 class Step:
-    """One forward: the token that it gave, seconds here, milliseconds on the card."""
+    """One forward: the token that it gave, seconds here, milliseconds on the card, slots of the cache if it has any."""
 
     token: int
     seconds: float
     card_milliseconds: float
     logits: torch.Tensor
+    slots: int | None
 
 
 @dataclass
@@ -57,27 +53,58 @@ class Generated:
         return torch.stack([step.logits for step in self.steps])
 
 
-def compiled(model: Any) -> Forward:
-    """The forward of a model as one card program per set of sizes. The model itself stays eager."""
-    return torch.compile(model.forward, dynamic=None)
-
-
 def generate(
-    forward: Forward, config: Any, prompt: list[int], count: int, sampling: Sampling, stop: frozenset[int]
+    model: Any, prompt: list[int], count: int, sampling: Sampling, stop: frozenset[int], compiled: bool = False
 ) -> Iterator[Step]:
-    """At most ``count`` tokens after a prompt, from a model or its compiled forward; ends after one of ``stop``."""
-    from transformers import StaticCache
-
-    length = -(-(len(prompt) + count) // CACHE_GRANULARITY) * CACHE_GRANULARITY
-    cache = StaticCache(config=config, max_cache_len=length)
+    """At most ``count`` tokens after a prompt; ends after one of ``stop``."""
+    forwards = _Forwards(model, len(prompt) + count, compiled)
     choose = chooser(sampling)
-    tokens = prompt
+    sequence = prompt
     for _ in range(count):
-        step = _step(forward, tokens, cache, choose)
+        step = _timed(forwards, sequence, choose)
         yield step
         if step.token in stop:
             return
-        tokens = [step.token]
+        sequence = [*sequence, step.token]
+
+
+class _Forwards:
+    """A model's forwards for a sequence that grows: its prompt, then a token at a time."""
+
+    def __init__(self, model: Any, longest: int, compiled: bool) -> None:
+        from transformers.generation import GenerationMode
+
+        self.model, self.call = model, model
+        self.settings = copy.deepcopy(model.generation_config)
+        self.settings.cache_implementation = "static" if compiled else None
+        self.state: dict[str, Any] = {"use_cache": True}
+        if model._supports_logits_to_keep():
+            self.state["logits_to_keep"] = 1
+        model._prepare_cache_for_generation(self.settings, self.state, GenerationMode.GREEDY_SEARCH, 1, longest)
+        if model._valid_auto_compile_criteria(self.state, self.settings):
+            self.call = model.get_compiled_call(self.settings.compile_config)
+        self.started = False
+
+    def next(self, sequence: list[int]) -> torch.Tensor:
+        """The logits after a sequence, of which all but the last token was given before, or nothing."""
+        ids = torch.tensor([sequence])
+        if self.started:
+            inputs = self.model.prepare_inputs_for_generation(ids, next_sequence_length=1, **self.state)
+            output = self.call(**inputs, return_dict=True)
+        else:
+            self.state["attention_mask"] = torch.ones_like(ids)
+            output = self.model._prefill(ids, self.settings, self.state)
+            self.started = True
+        self.state = self.model._update_model_kwargs_for_generation(output, self.state)
+        return output.logits[0, -1].cpu().float()
+
+    @property
+    def slots(self) -> int | None:
+        """How many tokens attention has programs for now."""
+        from .bucketed_cache import self_attention
+
+        cache = self_attention(self.state.get("past_key_values"))
+        return None if cache is None else cache.capacity
 
 
 def chooser(sampling: Sampling) -> Callable[[torch.Tensor], int]:
@@ -96,13 +123,11 @@ def chooser(sampling: Sampling) -> Callable[[torch.Tensor], int]:
 
 
 @torch.no_grad()
-def _step(forward: Forward, tokens: list[int], cache: Any, choose: Callable[[torch.Tensor], int]) -> Step:
+def _timed(forwards: _Forwards, sequence: list[int], choose: Callable[[torch.Tensor], int]) -> Step:
     start, end = (device.Event(enable_timing=True) for _ in range(2))
     began = time.monotonic()
     start.record()
-    ids = torch.tensor([tokens]).to(DEVICE_NAME)
-    output = forward(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    logits = output.logits[0, -1].cpu().float()
+    logits = forwards.next(sequence)
     end.record()
     device.synchronize()
-    return Step(choose(logits), time.monotonic() - began, start.elapsed_time(end), logits)
+    return Step(choose(logits), time.monotonic() - began, start.elapsed_time(end), logits, forwards.slots)

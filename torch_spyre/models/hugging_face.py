@@ -76,6 +76,7 @@ def fix_generation(utils: ModuleType) -> None:
     _change(mixin, "_prefill", _pad_prompts)
     _change(mixin, "prepare_inputs_for_generation", _send_inputs)
     _change(mixin, "_update_model_kwargs_for_generation", _count_tokens)
+    _change(mixin, "_assisted_decoding", _compare_on_host)
     _change(mixin, "_valid_auto_compile_criteria", _compile_as_other_accelerators)
 
 
@@ -129,6 +130,8 @@ def _use_bucketed_cache(original: Any) -> Any:
 
         from .bucketed_cache import BucketedCache
 
+        if _on_card(self):
+            _keep_whole_sequences(model_kwargs.get("past_key_values"))
         if (
             not _on_card(self)
             or mode.value not in _PADDING_MODES
@@ -146,6 +149,32 @@ def _use_bucketed_cache(original: Any) -> Any:
         model_kwargs["past_key_values"] = cache
 
     return prepare
+
+
+def fix_static_cache(caches: ModuleType) -> None:
+    _change(caches.StaticSlidingWindowLayer, "__init__", _remember_length)
+
+
+def _remember_length(original: Any) -> Any:
+    def init(self: Any, max_cache_len: int, *args: Any, **kwargs: Any) -> None:
+        original(self, max_cache_len, *args, **kwargs)
+        self.whole_length = max_cache_len
+
+    return init
+
+
+def _keep_whole_sequences(cache: Any) -> None:
+    """A caller's static cache, still empty, keeps all tokens; masks know how far back a layer looks.
+
+    A layer with a window counts its tokens in a Python number, and code that is compiled would be so for each.
+    """
+    from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
+
+    layers = getattr(cache, "layers", [])
+    for i, layer in enumerate(layers):
+        if type(layer) is StaticSlidingWindowLayer and not layer.is_initialized:
+            layers[i] = StaticLayer(vars(layer)["whole_length"])
+            layers[i].is_sliding = True
 
 
 def _pad_prompts(original: Any) -> Any:
@@ -248,6 +277,30 @@ def _compile_as_other_accelerators(original: Any) -> Any:
     return valid
 
 
+class _SeenFromHost:
+    """A model for code that asks it where tokens should be, not where the model is."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._model(*args, **kwargs)
+
+
+def _compare_on_host(original: Any) -> Any:
+    """Candidates are compared with the tokens of the sequence: where that is."""
+
+    def decode(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(_SeenFromHost(self) if _on_card(self) else self, *args, **kwargs)
+
+    return decode
+
+
 def fix_whisper(whisper: ModuleType) -> None:
     """It cuts sequences at time stamps, which is the host's work as well."""
     mixin = whisper.WhisperGenerationMixin
@@ -307,6 +360,7 @@ def _every_expert(experts: Any, tokens: torch.Tensor, indices: torch.Tensor, wei
 
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
+    "transformers.cache_utils": fix_static_cache,
     "transformers.generation.utils": fix_generation,
     "transformers.integrations.moe": fix_experts,
     "transformers.models.whisper.generation_whisper": fix_whisper,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import device
-from ..constants import DEVICE_NAME
+from ..model_utils import load_model_to_spyre
 from . import presets
 from .errors import ModelError
 
@@ -65,7 +65,8 @@ def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
 
 
 def from_preset(name: str, layers: int | None) -> Source:
-    return Source(name, presets.configuration(name, layers))
+    configuration = presets.causal_configuration(name, layers)
+    return Source(name if layers is None else f"{name}, its first {layers} layers", configuration)
 
 
 def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
@@ -105,7 +106,7 @@ def conjure(source: Source, dtype: torch.dtype) -> Any:
     except ValueError as error:
         raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
     _check_card(source.name, sum(p.numel() for p in model.parameters()) * dtype.itemsize)
-    return _ready(model.to_empty(device=DEVICE_NAME))
+    return _ready(load_model_to_spyre(model, dtype=dtype))
 
 
 def check_size(source: Source, on_card: int, on_host: int) -> None:
@@ -128,12 +129,8 @@ def check_size(source: Source, on_card: int, on_host: int) -> None:
 
 
 def to_card(model: Any, dtype: torch.dtype, tick: Tick) -> Any:
-    """Moves a model layer by layer, so that a layer is never on both sides for long."""
-    layers = decoder_layers(model)
-    for done, layer in enumerate(layers, 1):
-        layer.to(DEVICE_NAME, dtype)
-        tick(done, len(layers))
-    return model.to(DEVICE_NAME, dtype)
+    """Moves a model, each weight in the layout that products want."""
+    return load_model_to_spyre(model, dtype=dtype, progress=tick)
 
 
 def decoder_layers(model: Any) -> list[torch.nn.Module]:

@@ -40,6 +40,7 @@ def text(name: str, model: Any, generated: Generated, machine: Machine, divergen
     rows = [
         ("model", f"{name}, {_count(sum(p.numel() for p in model.parameters()))} parameters"),
         ("tokens", f"{len(generated.prompt)} in the prompt, {len(generated.steps)} written"),
+        *_sizes(generated),
         *_here(generated, machine),
         *_card(generated),
         ("memory", f"{_bytes(machine.card_peak)} of the card's {_bytes(machine.card_total)}; "
@@ -49,6 +50,15 @@ def text(name: str, model: Any, generated: Generated, machine: Machine, divergen
         *(_divergence(divergence) if divergence else ()),
     ]  # fmt: skip
     return "\n".join(f"{label:<12}{value}" for label, value in rows)
+
+
+def _sizes(generated: Generated) -> list[tuple[str, str]]:
+    """What the tokens were padded to: programs, and with them times, are those of these sizes."""
+    sizes = sorted({step.slots for step in generated.steps[1:] if step.slots is not None})
+    if generated.steps[0].slots is None:
+        return []
+    caches = f", cache of {' '.join(map(str, sizes))}" if sizes else ""
+    return [("sizes", f"prompt padded to {generated.steps[0].slots}{caches}")]
 
 
 def _here(generated: Generated, machine: Machine) -> list[tuple[str, str]]:
@@ -61,10 +71,10 @@ def _here(generated: Generated, machine: Machine) -> list[tuple[str, str]]:
 
 def _card(generated: Generated) -> list[tuple[str, str]]:
     first, later = generated.steps[0], generated.steps[1:]
-    said = f"{_seconds(first.card_milliseconds / 1e3)} to the first token"
+    said = f"{_seconds(first.card_milliseconds / 1e3)} to the first token{'' if later else ', modelled'}"
     if later:
         each = statistics.fmean(step.card_milliseconds for step in later) / 1e3
-        said += f", then {_seconds(each)} per token ({1 / each:.1f} tokens/s), by the model"
+        said += f", then {_seconds(each)} per token ({1 / each:.1f} tokens/s), modelled"
     return [("on the card", said)]
 
 

@@ -7,10 +7,13 @@ import copy
 import os
 import signal
 import sys
+import threading
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +105,7 @@ class _Session:
         self.reference: Any | None = None
 
     def load(self) -> None:
-        from . import generation
-
         self.model = self._conjured() if self.timing else self._loaded()
-        self.forward = generation.compiled(self.model) if self.arguments.compile else self.model
 
     def _source(self) -> Source:
         from . import loading
@@ -196,7 +196,7 @@ class _Session:
         arguments, count = self.arguments, self.room(prompt)
         sampling = generation.Sampling(arguments.temperature, arguments.top_p, arguments.seed)
         stop = frozenset() if self.timing else _stop_tokens(self.model)
-        steps = generation.generate(self.forward, self.model.config, prompt, count, sampling, stop)
+        steps = generation.generate(self.model, prompt, count, sampling, stop, arguments.compile)
         generated = generation.Generated(prompt)
         if self.timing:
             self._time(steps, count, generated)
@@ -205,6 +205,7 @@ class _Session:
         return generated
 
     def _time(self, steps: Iterator[Step], count: int, generated: Generated) -> None:
+        generated.steps += self._opening(steps)
         with self.progress.stage("timing"):
             for step in steps:
                 generated.steps.append(step)
@@ -213,23 +214,31 @@ class _Session:
     def _stream(self, steps: Iterator[Step], generated: Generated, echo: bool) -> None:
         """Prints what is new in the text of all tokens: that of a single token may be half a character."""
         start = generated.prompt if echo else []
-        step: Step | None = self._first(steps)
         printed = 0
-        while step is not None:
+        for step in chain(self._opening(steps), steps):
             generated.steps.append(step)
             text = self.decode([*start, *generated.tokens])
             whole = len(text) - text.endswith("\ufffd")
             print(text[printed:whole], end="", flush=True)
             printed = whole
-            step = next(steps, None)
         print()
 
-    def _first(self, steps: Iterator[Step]) -> Step:
-        """The first token, with a bar that follows it through the layers: this is where kernels are made."""
+    def _opening(self, steps: Iterator[Step]) -> list[Step]:
+        """The tokens before which a person waits: kernels are made, for the prompt and, if compiled, for a step."""
+        if not self.arguments.compile:
+            return [self._read_prompt(steps)]
+        opening: list[Step] = []
+        for name in ("compiling for the prompt", "compiling for a token"):
+            with self.progress.stage(name, _compiler_at_work(threading.get_ident())):
+                opening += islice(steps, 1)
+        return opening
+
+    def _read_prompt(self, steps: Iterator[Step]) -> Step:
+        """The first token, with a bar that follows it through the layers."""
         from . import loading
 
-        layers = [] if self.arguments.compile else loading.decoder_layers(self.model)
-        with self.progress.stage("compiling" if self.arguments.compile else "reading the prompt"):
+        layers = loading.decoder_layers(self.model)
+        with self.progress.stage("reading the prompt"):
             hooks = [
                 layer.register_forward_hook(lambda *_, done=done: self.progress.tick(done, len(layers)))
                 for done, layer in enumerate(layers, 1)
@@ -310,6 +319,27 @@ def _refusals_of_the_card() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise ModelError(f"the card has too little memory: {str(error).splitlines()[0]}") from error
+
+
+# Who is on the stack while a model is compiled, from the innermost to the outermost, and what that does.
+_COMPILERS = {
+    "torch_spyre/backend/": "scheduling its program",
+    "torch_spyre/execution/": "keeping its program",
+    "torch_spyre/_inductor/": "planning its kernels",
+    "torch/_inductor/": "fusing its ops",
+    "torch/_functorch/": "decomposing its ops",
+    "torch/_dynamo/": "tracing the model",
+}
+
+
+def _compiler_at_work(thread: int) -> Callable[[], str]:
+    """Says what a thread that compiles is doing: how long that takes is known when it is done, where it is always."""
+
+    def said() -> str:
+        files = {frame.filename for frame in traceback.extract_stack(sys._current_frames()[thread])}
+        return next((what for part, what in _COMPILERS.items() if any(part in file for file in files)), "running it")
+
+    return said
 
 
 def _stop_tokens(model: Any) -> frozenset[int]:
