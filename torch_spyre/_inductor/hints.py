@@ -6,7 +6,7 @@ A hint is written around the ops that it means and survives to their FX nodes, f
         with spyre_hint(work_div={"N": 4}):
             y = x @ w
 
-Scopes nest; the outer scope is the outer loop.
+Scopes nest; the outer scope is the outer loop. docs/compiler.md says what each of them does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 from .regions import begins_of, can_hold, own_size
 
-
 # Moves go from device memory to device memory, past LX.
 MOVES = ("copy", "restickify")
 
@@ -75,7 +74,12 @@ def _agree(plan: Plan, name: str, positions: list[int]) -> bool:
     for at in positions:
         op = plan.device_ops[at]
         for side in _sides(op, name):
-            if op.op.name in MOVES or not can_hold(op, side) or op.op.turns != first.op.turns or side.turns != mine.turns:
+            if (
+                op.op.name in MOVES
+                or not can_hold(op, side)
+                or op.op.turns != first.op.turns
+                or side.turns != mine.turns
+            ):
                 return False
             if begins_of(op, side) != begins or own_size(op, side, elements) != size:
                 return False
