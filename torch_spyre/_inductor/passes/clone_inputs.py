@@ -11,9 +11,8 @@ from math import prod
 
 from ...card import description
 from ..loop_ir import Access, LoopOp
-from .divide_work import STICK_BYTES
 from .lift_views import Coordinates
-from .plan import DeviceOp, Plan
+from .plan import STICK_BYTES, DeviceOp, Plan
 from .regions import begins_of, can_hold, own_size
 
 # Moves go from device memory to device memory, past LX.

@@ -13,34 +13,32 @@ from itertools import product
 from math import prod
 
 from ...ops.table import OPS
+from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Access, known
+from .follow_producers import following
 from .lift_views import Coordinates
 from .name_dims import scopes
-from .plan import DeviceOp, Plan
-
-STICK_BYTES = 128
-
-
-def ceil_div(n: int, by: int) -> int:
-    return -(-n // by)
+from .plan import STICK_BYTES, DeviceOp, Plan, ceil_div
 
 
 def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
     todo, done = plan.device_ops[::-1], []
+    writers: dict[str, DeviceOp] = {}
     while todo:
         op = todo.pop()
-        op.slices = _slices(plan, op)
+        op.slices = _slices(plan, op, writers)
         parts = _within_span(plan, op)
         if parts:
             todo += parts[::-1]
         else:
             done.append(op)
+            writers[op.op.out.buffer] = op
     plan.device_ops = done
 
 
-def _slices(plan: Plan, op: DeviceOp) -> list[int]:
+def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp]) -> list[int]:
     hinted = _hinted(plan, op)
     if hinted is not None:
         return hinted
@@ -51,6 +49,9 @@ def _slices(plan: Plan, op: DeviceOp) -> list[int]:
         if best is not None:
             return best
     chosen = _chosen(plan, op)
+    if config.lx_planning and (followed := following(plan, op, writers)) and 2 * prod(followed) > prod(chosen):
+        if _stays_within_span(plan, op, followed):
+            return followed
     return chosen if _stays_within_span(plan, op, chosen) else _within_span_or(plan, op, chosen)
 
 

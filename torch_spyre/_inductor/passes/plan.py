@@ -11,6 +11,12 @@ from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
 from .lift_views import Coordinates, Placement, Side, placement
 
+STICK_BYTES = 128
+
+
+def ceil_div(n: int, by: int) -> int:
+    return -(-n // by)
+
 
 @dataclass
 class DeviceOp:

@@ -15,9 +15,8 @@ from math import prod
 from ...backend.tiling import resident_budget
 from ...ops.table import OPS
 from .clone_inputs import clones, with_clones
-from .divide_work import STICK_BYTES
 from .lift_views import Coordinates
-from .plan import Plan
+from .plan import STICK_BYTES, Plan
 from .regions import begins_of, can_hold, own_size
 
 

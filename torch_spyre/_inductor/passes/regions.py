@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ...ir.folds import core_slices
-from .divide_work import ceil_div
 from .lift_views import Coordinates
-from .plan import DeviceOp
+from .plan import DeviceOp, ceil_div
 
 
 def can_hold(op: DeviceOp, side: Coordinates) -> bool:
