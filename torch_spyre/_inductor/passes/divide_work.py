@@ -16,6 +16,7 @@ from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Access, known
+from .folded_later import Dims, folded_later
 from .follow_producers import following
 from .lift_views import Coordinates
 from .name_dims import scopes
@@ -26,9 +27,10 @@ def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
     todo, done = plan.device_ops[::-1], []
     writers: dict[str, DeviceOp] = {}
+    folded = folded_later(plan)
     while todo:
         op = todo.pop()
-        op.slices = _slices(plan, op, writers)
+        op.slices = _slices(plan, op, writers, folded)
         parts = _within_span(plan, op)
         if parts:
             todo += parts[::-1]
@@ -38,7 +40,7 @@ def divide_work(plan: Plan) -> None:
     plan.device_ops = done
 
 
-def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp]) -> list[int]:
+def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp], folded: Dims) -> list[int]:
     hinted = _hinted(plan, op)
     if hinted is not None:
         return hinted
@@ -49,9 +51,9 @@ def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp]) -> list[int]
         if best is not None:
             return best
     chosen = _chosen(plan, op)
-    if config.lx_planning and (followed := following(plan, op, writers)) and 2 * prod(followed) > prod(chosen):
-        if _stays_within_span(plan, op, followed):
-            return followed
+    followed = following(plan, op, writers, folded) if config.lx_planning else None
+    if followed and 2 * prod(followed) > prod(chosen) and _stays_within_span(plan, op, followed):
+        return followed
     return chosen if _stays_within_span(plan, op, chosen) else _within_span_or(plan, op, chosen)
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from math import prod
 
 from ...ops.table import OPS
+from .folded_later import Dims, moved
 from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 from .regions import begins_of, can_hold
 
 
-def following(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp]) -> list[int] | None:
-    """The division of the writer of the largest operand that was made in this kernel; None where it cannot be had."""
+def following(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp], folded: Dims) -> list[int] | None:
+    """The division of the writer of the largest operand that was made in this kernel; None where it cannot be had, or
+    would divide what is ``folded`` later."""
     if OPS[op.op.name].kind not in ("pointwise", "reduction") or op.op.name == "restickify":
         return None
     made = [
@@ -25,6 +27,9 @@ def following(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp]) -> list[in
     _, side, writer = max(made, key=lambda each: each[0])
     slices = _as_divided(op, side, writer)
     if slices is None:
+        return None
+    out = op.sides[-1]
+    if any(cores > 1 and moved(out, i) & folded[op.op.out.buffer] for i, cores in enumerate(slices)):
         return None
     divided = replace(op, slices=slices)
     mine = writer.sides[-1]
