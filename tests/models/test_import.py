@@ -29,6 +29,7 @@ for changed in (
     "first",
     [
         "import transformers",
+        "import torch, importlib.util; importlib.util.find_spec('transformers')",
         *(
             pytest.param(f"import {name}, tabnanny", marks=pytest.mark.slow)  # whatever is imported in between
             for name in (

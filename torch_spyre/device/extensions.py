@@ -341,14 +341,14 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.name:
             return None
-        _leave(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
-            run, change = spec.loader.exec_module, self.change
+            run = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
+                _leave(self)  # not before: many only look whether there is such a module
                 run(module)
-                change(module)
+                self.change(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
