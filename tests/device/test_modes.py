@@ -129,7 +129,7 @@ def test_another_hardware_description(python, tmp_path):
 
     text = description.selected_file().read_text()
     slow = tmp_path / "slow.toml"
-    slow.write_text(text.replace("dram_gb_per_s = 150 ", "dram_gb_per_s = 75 "))
+    slow.write_text(text.replace("dram_gb_per_s = 153.5 ", "dram_gb_per_s = 76.75 "))
     code = """
         import torch
         first, second = (torch.spyre.Event(enable_timing=True) for _ in range(2))

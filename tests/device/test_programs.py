@@ -260,8 +260,9 @@ def test_modelled_time_of_a_program_is_exact():
         _C.launch_jobplan(plan, [target, source])
         second.record()
     stream.synchronize()
-    # four cores: 43 % of 150 GB/s, turnaround, and the fixed cost of a kernel
-    nanoseconds = (512 + 512) / (150 * 0.43) + 512 * 0.00574 + 2000
+    # 512 bytes each way at 153.5 GB/s, turned around, in runs of one stick, with few cores; and the fixed cost
+    nanoseconds = 1024 / 153.5 + 512 * 0.00105 + 1024 * 0.006638 / (1 + (128 / 510) ** 4)
+    nanoseconds = nanoseconds * 1.162 + 973.6
     assert first.elapsed_time(second) == pytest.approx(nanoseconds / 1e6, abs=1e-9)
 
 

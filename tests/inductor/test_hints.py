@@ -36,7 +36,7 @@ def function(x):
 
 
 def ones(**more) -> torch.Tensor:
-    return torch.ones(4, 64, dtype=torch.float16, device="spyre", **more)
+    return torch.ones(16, 256, dtype=torch.float16, device="spyre", **more)
 
 
 def test_scopes_nest_and_siblings_differ(hints):
@@ -61,7 +61,7 @@ def test_hints_are_part_of_cache_keys(fresh):
         torch._dynamo.reset()
 
         def function(x):
-            with spyre_hint(tiles={"M": count}):
+            with spyre_hint(tiles={"M": count}, named_dims=["M", "N"]):
                 return x + x
 
         torch.compile(function)(ones())

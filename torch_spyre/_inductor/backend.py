@@ -22,7 +22,7 @@ from ..execution.version import compiler_version
 from . import config, guards
 from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
-from .hints import gather_hints
+from .hints import gather_hints, mark_backward
 from .keep_storages import KeepStorages
 from .name_lines import lines_of, name_lines
 from .specialize import DynamicCode, is_symbolic
@@ -86,6 +86,8 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
             is_backward = kwargs.get("is_backward", False)
             aliased = () if is_backward else note_aliased(graph.graph)
+            if is_backward:
+                mark_backward(graph)
 
             def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
                 with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):

@@ -91,3 +91,10 @@ def gather_hints(graph: GraphModule) -> list[Any]:
                 node.meta["custom"]["spyre_hint"] = {"scopes": hints}
                 found.append((position, hints))
     return found
+
+
+def mark_backward(graph: GraphModule) -> None:
+    """Gradients have the hints of what they are gradients of; those that do not fit them are no mistake."""
+    for node in graph.graph.nodes:
+        if hints := node.meta.get("custom", {}).get("spyre_hint"):
+            node.meta["custom"] = {**node.meta["custom"], "spyre_hint": {**hints, "backward": True}}

@@ -23,6 +23,10 @@ def coarse_tile(kernel: Kernel) -> None:
             _tile(kernel, tiling, list(group))
 
 
+def _is_backward(op: LoopOp) -> bool:
+    return bool(op.hints.get("backward"))
+
+
 def _tiling(op: LoopOp) -> Tiling:
     return tuple(
         (scope["scope"], name, count)
@@ -34,9 +38,19 @@ def _tiling(op: LoopOp) -> Tiling:
 
 def _tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
     local = _local(kernel, set(inside))
+    tiled = {}
     for at in inside:
-        for scope, name, count in reversed(tiling):
-            kernel.ops[at] = _split(kernel.ops[at], name, count, scope)
+        op = kernel.ops[at]
+        try:
+            for scope, name, count in reversed(tiling):
+                op = _split(op, name, count, scope)
+        except Unsupported:
+            if _is_backward(op):
+                return
+            raise
+        tiled[at] = op
+    for at, op in tiled.items():
+        kernel.ops[at] = op
     for buffer in local:
         _shrink(kernel, buffer, inside, len(tiling))
 

@@ -41,7 +41,12 @@ def divide_work(plan: Plan) -> None:
 
 
 def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp], folded: Dims) -> list[int]:
-    hinted = _hinted(plan, op)
+    try:
+        hinted = _hinted(plan, op)
+    except Unsupported:
+        if not op.op.hints.get("backward"):
+            raise
+        hinted = None
     if hinted is not None:
         return hinted
     if op.op.name == "matmul":

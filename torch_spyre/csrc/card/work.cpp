@@ -47,13 +47,14 @@ int64_t stick_bytes(const Step& step, size_t index, const Dims& points) {
   return std::min(sticks, all) * kStickBytes;
 }
 
-int64_t contiguous(const std::vector<Way>& ways) {
-  int64_t bytes = kStickBytes;
+int64_t contiguous(const std::vector<Way>& ways, int64_t element) {
+  // Elements next to each other make up sticks; what lies a stick or more apart comes as whole ones.
+  int64_t bytes = !ways.empty() && ways[0].stride < kStickBytes ? element : kStickBytes;
   for (const Way& way : ways) {
     if (way.stride > bytes) break;
     bytes = std::max(bytes, way.stride * (way.count - 1) + bytes);
   }
-  return bytes;
+  return std::max(bytes, int64_t{kStickBytes});
 }
 
 bool moves(const Operand& operand, size_t dimension) {
@@ -97,7 +98,7 @@ Traffic traffic_of(const Step& step, size_t index, const Dims& points) {
   }
   stream.bytes = stick_bytes(step, index, step.extents);
   const std::vector<Way> own = ways(operand, points);
-  stream.run = contiguous(own);
+  stream.run = contiguous(own, element_bytes(operand.format));
   if (operand.stick >= static_cast<int>(kept) && index &&
       step.extents[operand.stick] > elements_per_stick(operand.format))
     stream.lane_stride = std::abs(operand.strides[operand.stick]);
@@ -109,7 +110,7 @@ Traffic traffic_of(const Step& step, size_t index, const Dims& points) {
 // How the data mover finds its destination: in one block, with gaps, or in another order than the source.
 void find_destination(const Step& step, const Dims& points, bool restickifies, Traffic& written) {
   const std::vector<Way> all = ways(step.operands[0], step.extents);
-  const int64_t block = contiguous(all);
+  const int64_t block = contiguous(all, element_bytes(step.operands[0].format));
   written.gaps = block < written.bytes;
   if (written.gaps) written.pieces = ceil_div(written.bytes, block);
   if (restickifies || step.operands.size() < 2 || step.operands[1].is_constant()) return;
