@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.command(arguments)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever reads has enough; what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except Exception as error:
         if arguments.traceback:
             raise

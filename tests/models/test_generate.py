@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,3 +162,22 @@ def test_ladders_follow_their_settings() -> None:
         sizes = ladder(1000)
     assert len(sizes.sizes) == 3
     assert all(size % 64 == 0 for size in sizes.sizes)
+
+
+@pytest.mark.parametrize("name", ["llama", "granite_hybrid"])
+def test_states_and_attentions_are_those_of_the_tokens(name):
+    """Neither of the padding before a prompt nor of slots that the cache has free."""
+    host = tiny.decoder(name).half()
+    host.set_attn_implementation("eager")
+    card = copy.deepcopy(host).to("spyre")
+    host = host.float()
+    prompt = tiny.prompts(2, 11)
+    options = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
+    options |= {"max_new_tokens": 3, "do_sample": False, "attention_mask": torch.ones_like(prompt)}
+    want, got = host.generate(prompt, **options), card.generate(prompt, **options)
+    for kind in ("hidden_states", "attentions"):
+        for mine, theirs in zip(got[kind], want[kind], strict=True):
+            for x, y in zip(mine, theirs, strict=True):
+                assert x.shape == y.shape
+                # Of another token it would be off by as much as it is large.
+                torch.testing.assert_close(x.cpu().float(), y, rtol=0, atol=0.05 * y.abs().max().item())

@@ -1,5 +1,6 @@
 """``spyre run``: what it prints, what it refuses, and the model in the box."""
 
+import argparse
 import copy
 import json
 import math
@@ -184,6 +185,53 @@ def test_refuses_a_checkpoint_that_lacks_weights(copied, capsys):
     )
 
 
+def test_refuses_a_checkpoint_that_has_other_weights(copied, capsys):
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    said = refused(capsys, str(copied), "--prompt", "a")
+    assert "weights that its config.json has no place for, among them model.layers.1." in said
+    (copied / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+    said = refused(capsys, str(copied), "--prompt", "a")
+    assert "down_proj.weight has the shape" in said and "64], its config.json says" not in said.split("says")[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"architectures": ["BertForMaskedLM"]}, "holds a BertForMaskedLM, which is no causal language model"),
+        ({"num_attention_heads": 0}, "cannot be run as a causal language model"),
+        ({"hidden_size": "abc"}, "Validation error for field 'hidden_size'"),
+        ({"hidden_act": "zorg"}, "zorg"),
+    ],
+    ids=str,
+)
+def test_refuses_configurations(copied, capsys, changes, said):
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | changes))
+    assert said in refused(capsys, str(copied), "--prompt", "a")
+
+
+def byte_by_byte(data: list[int]) -> str:
+    """As tokenizers with a token for every byte do it: what is no character yet is a mark for each of its bytes."""
+    for end in range(len(data), -1, -1):
+        try:
+            return bytes(data[:end]).decode() + "\ufffd" * (len(data) - end)
+        except UnicodeDecodeError:
+            pass
+    raise AssertionError
+
+
+def test_characters_of_several_tokens_are_printed_whole(capsys):
+    session = run._Session.__new__(run._Session)
+    session.arguments = argparse.Namespace(compile=False)
+    session.decode = byte_by_byte
+    session._read_prompt = next
+    data = [*"a\N{GRINNING FACE}b".encode(), 0xF0, 0x9F]
+    steps = (generation.Step(byte, 0, 0, torch.empty(0), None) for byte in data)
+    session._stream(steps, generation.Generated([]), echo=False)
+    assert capsys.readouterr().out == "a\N{GRINNING FACE}b\ufffd\ufffd\n"
+
+
 @pytest.mark.parametrize("architecture", ["perpetuum", "vit"])
 def test_refuses_architectures(copied, capsys, architecture):
     (copied / "config.json").write_text(json.dumps({"model_type": architecture}))
@@ -196,7 +244,7 @@ def test_refuses_prompts_beyond_the_context(tiny, capsys):
 
 def test_refuses_models_larger_than_the_card(tiny, monkeypatch, capsys):
     monkeypatch.setattr("torch_spyre.device.mem_get_info", lambda: (1000, 2**20))
-    assert "of weights and the card 0.0 GiB of memory" in refused(capsys, str(tiny), "--prompt", "a")
+    assert "of weights and the card 1.0 MiB of memory" in refused(capsys, str(tiny), "--prompt", "a")
 
 
 def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
@@ -214,6 +262,9 @@ def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
         (["--preset", "llama-3.1-8b", "DIRECTORY"], "name one of them"),
         (["--max-new-tokens", "0"], "is no number of tokens"),
         (["--top-p", "0"], "--top-p between 0 and 1"),
+        (["--temperature", "nan"], "--temperature is at least 0"),
+        (["--seed", str(2**64)], "is no number of 63 bits"),
+        (["DIRECTORY", "--prompt", "\udcff"], "the prompt is no text in UTF-8"),
         (["DIRECTORY"], "needs something to go on from"),
         (["DIRECTORY", "--prompt", ""], "the prompt is empty"),
     ],

@@ -87,6 +87,7 @@ def _keep_sequences_on_host(original: Any) -> Any:
         prompt = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
         args, kwargs = (_moved(given, "cpu") for given in (args, kwargs))
         found = original(self, *args, **kwargs)
+        _cut_padding(found)
         _return_cache(found)
         if prompt is not None and prompt.device.type == "cpu":
             return found
@@ -97,6 +98,35 @@ def _keep_sequences_on_host(original: Any) -> Any:
         return found
 
     return generate
+
+
+def _cut_padding(found: Any) -> None:
+    """States and attentions of the tokens alone: neither of padding before them nor of the cache's free slots."""
+    from .bucketed_cache import self_attention
+
+    cache = self_attention(found.get("past_key_values")) if isinstance(found, dict) else None
+    if cache is None:
+        return
+    for prefix in ("", "decoder_"):
+        for name in (f"{prefix}hidden_states", f"{prefix}attentions"):
+            steps = found.get(name)
+            if steps is None:
+                continue
+            before = found["sequences"].shape[1] - len(steps)  # tokens that the first step has seen
+            found[name] = tuple(
+                tuple(_own_part(x, cache.padding, step == 0, before + step) for x in layers)
+                for step, layers in enumerate(steps)
+            )
+
+
+def _own_part(x: Any, padding: int, is_prompt: bool, seen: int) -> Any:
+    """Of a step's states [batch, tokens, width], or attentions [batch, heads, tokens, slots]."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    if x.dim() == 4:
+        x = x[..., padding : padding + seen]
+        return x[:, :, padding:] if is_prompt else x
+    return x[:, padding:] if is_prompt else x
 
 
 def _return_cache(found: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ class Source:
     weights: tuple[Path, ...] = ()
 
     @property
+    def vocabulary(self) -> int:
+        return int(self.configuration.get_text_config(decoder=True).vocab_size)
+
+    @property
     def context(self) -> int:
         """Positions that the model knows; a model that says none takes any number."""
         text = self.configuration.get_text_config(decoder=True)
@@ -56,12 +61,30 @@ def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
         configuration = AutoConfig.from_pretrained(directory)
     except KeyError as error:
         raise ModelError(f"{directory}: transformers does not know the architecture {architecture!r}") from error
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # its fields are checked by whatever their class uses
         raise ModelError(_unknown(str(directory), architecture, error)) from error
+    _check_causal(directory, configuration)
     weights = _weight_files(directory) if weights_wanted else ()
     for file in weights:
         _elements(file)
     return Source("the model in the box" if directory == BOX else str(directory), configuration, directory, weights)
+
+
+_CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+def _check_causal(directory: Path, configuration: Any) -> None:
+    """Refuses what was saved as something else than a causal language model, and what no model can be built from."""
+    from transformers import AutoModelForCausalLM
+
+    saved = getattr(configuration, "architectures", None) or []
+    if saved and not any(name.endswith(_CAUSAL) for name in saved):
+        raise ModelError(f"{directory} holds a {saved[0]}, which is no causal language model")
+    try:
+        with torch.device("meta"):
+            AutoModelForCausalLM.from_config(configuration)
+    except Exception as error:  # wrong numbers and names fail wherever they are used first
+        raise ModelError(_unknown(str(directory), configuration.model_type, error)) from error
 
 
 def from_preset(name: str, layers: int | None) -> Source:
@@ -79,11 +102,23 @@ def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
             model = AutoModelForCausalLM.from_config(source.configuration, dtype=dtype)
         else:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                source.directory, dtype=dtype, output_loading_info=True, local_files_only=True
+                source.directory,
+                dtype=dtype,
+                output_loading_info=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # to say which
             )
-            model = loaded[0]
-            if missing := sorted(loaded[1]["missing_keys"]):
+            model, found = loaded
+            if missing := sorted(found["missing_keys"]):
                 raise ModelError(f"{source.name} lacks {len(missing)} of its weights, among them {missing[0]}")
+            if other := sorted(found["mismatched_keys"]):
+                name, has, wants = other[0]
+                raise ModelError(f"{source.name}: {name} has the shape {list(has)}, its config.json says {list(wants)}")
+            if foreign := sorted(found["unexpected_keys"]):
+                raise ModelError(
+                    f"{source.name} has {len(foreign)} weights that its config.json has no place for, among them "
+                    f"{foreign[0]}"
+                )
     except ModelError:
         raise
     except ValueError as error:  # of a configuration that has no causal language model
@@ -171,9 +206,13 @@ def _check_card(name: str, needed: int) -> None:
     free, total = device.mem_get_info()
     if needed > free:
         raise ModelError(
-            f"{name} has {needed / 2**30:.1f} GiB of weights and the card {total / 2**30:.1f} GiB of memory, "
-            f"of which {free / 2**30:.1f} GiB are free"
+            f"{name} has {_size(needed)} of weights and the card {_size(total)} of memory, of which {_size(free)} are "
+            "free"
         )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _available_memory() -> int | None:
@@ -212,14 +251,9 @@ def _elements(file: Path) -> int:
             header = json.loads(opened.read(length))
             tensors = [entry for key, entry in header.items() if key != "__metadata__"]
             end = max((entry["data_offsets"][1] for entry in tensors), default=0)
+            count = sum(prod(entry["shape"]) for entry in tensors)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ModelError(f"{file} is not a safetensors file: {_first_line(error)}") from error
     if 8 + length + end != size:
         raise ModelError(f"{file} is truncated: it has {size} bytes and should have {8 + length + end}")
-    count = 0
-    for entry in tensors:
-        elements = 1
-        for extent in entry["shape"]:
-            elements *= extent
-        count += elements
     return count

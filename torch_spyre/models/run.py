@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
     with _ended_by_a_signal(), _without_warnings(), _refusals_of_the_card():
         session = _Session(arguments, mode == "timing", progress)
         if arguments.chat:
+            if session.tokenizer is None:
+                raise ModelError(f"{session.source.name} has no tokenizer to chat with")
             session.load()
             generated = session.converse()
         else:
@@ -146,15 +149,22 @@ class _Session:
             if self.arguments.model:
                 raise ModelError("a model needs something to go on from: --prompt, --prompt-length or --chat")
             return self.encode(BOX_PROMPT)
-        vocabulary = self.source.configuration.get_text_config(decoder=True).vocab_size
         generator = torch.Generator().manual_seed(self.arguments.seed)
-        return torch.randint(vocabulary, (length or PRESET_PROMPT_LENGTH,), generator=generator).tolist()
+        return torch.randint(self.source.vocabulary, (length or PRESET_PROMPT_LENGTH,), generator=generator).tolist()
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text. Where there is no tokenizer its bytes stand for them: every vocabulary has so many."""
-        tokens: list[int] = list(text.encode()) if self.tokenizer is None else self.tokenizer.encode(text)
+        """Tokens of a text. Where there is no tokenizer its bytes stand for them."""
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError as error:
+            raise ModelError(f"the prompt is no text in UTF-8: {error}") from error
+        tokens: list[int] = list(encoded) if self.tokenizer is None else self.tokenizer.encode(text)
         if not tokens:
             raise ModelError("the prompt is empty: a model needs at least one token to go on from")
+        vocabulary = self.source.vocabulary
+        if max(tokens) >= vocabulary:
+            whose = "no tokenizer, and bytes" if self.tokenizer is None else "a tokenizer whose tokens"
+            raise ModelError(f"{self.source.name} has {whose} go beyond its vocabulary of {vocabulary}")
         return tokens
 
     def converse(self) -> Generated | None:
@@ -163,16 +173,26 @@ class _Session:
         turns: list[dict[str, str]] = []
         for line in _lines(self.arguments.prompt):
             turns.append({"role": "user", "content": line})
-            generated = self.write(self._conversation(turns), echo=False)
+            prompt = self._conversation(turns)
+            try:
+                self.room(prompt)
+            except ModelError as full:
+                if generated is None:
+                    raise
+                print(f"the conversation ends here: {full}", file=sys.stderr)
+                break
+            generated = self.write(prompt, echo=False)
             turns.append({"role": "assistant", "content": self.decode(generated.tokens)})
         return generated
 
     def _conversation(self, turns: list[dict[str, str]]) -> list[int]:
-        if self.tokenizer is None:
-            raise ModelError(f"{self.source.name} has no tokenizer to chat with")
+        assert self.tokenizer is not None
         if not self.tokenizer.chat_template:
             return self.encode("\n\n".join(turn["content"].strip() for turn in turns))
-        return list(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+        try:
+            return list(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+        except Exception as error:  # whatever a template raises
+            raise ModelError(f"the chat template of {self.source.name} does not take this: {error}") from error
 
     def decode(self, tokens: list[int]) -> str:
         if self.tokenizer is None:
@@ -214,14 +234,14 @@ class _Session:
     def _stream(self, steps: Iterator[Step], generated: Generated, echo: bool) -> None:
         """Prints what is new in the text of all tokens: that of a single token may be half a character."""
         start = generated.prompt if echo else []
-        printed = 0
+        printed, text = 0, ""
         for step in chain(self._opening(steps), steps):
             generated.steps.append(step)
             text = self.decode([*start, *generated.tokens])
-            whole = len(text) - text.endswith("\ufffd")
+            whole = len(text.rstrip("\ufffd"))
             print(text[printed:whole], end="", flush=True)
-            printed = whole
-        print()
+            printed = max(printed, whole)
+        print(text[printed:])
 
     def _opening(self, steps: Iterator[Step]) -> list[Step]:
         """The tokens before which a person waits: kernels are made, for the prompt and, if compiled, for a step."""
@@ -266,8 +286,10 @@ def _check(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, option)
         if value is not None and value < 1:
             raise ModelError(f"--{option.replace('_', '-')} {value} is no number of tokens")
-    if arguments.temperature < 0 or not 0 < arguments.top_p <= 1:
+    if not 0 <= arguments.temperature < inf or not 0 < arguments.top_p <= 1:
         raise ModelError("--temperature is at least 0, and --top-p between 0 and 1")
+    if not 0 <= arguments.seed < 2**63:
+        raise ModelError(f"--seed {arguments.seed} is no number of 63 bits")
     if find_spec("transformers") is None:
         raise ModelError("spyre run needs transformers: pip install 'transformers==5.19.*'")
 
@@ -354,7 +376,10 @@ def _lines(first: str | None) -> Iterator[str]:
     while True:
         if sys.stdin.isatty():
             print("> ", end="", flush=True)
-        line = sys.stdin.readline()
+        try:
+            line = sys.stdin.readline()
+        except UnicodeDecodeError as error:
+            raise ModelError(f"standard input is no text in UTF-8: {error}") from error
         if not line:
             return
         if line.strip():

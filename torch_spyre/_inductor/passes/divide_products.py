@@ -40,7 +40,7 @@ def _best(
         slices
         for slices in _splits(counts, quanta, most, cores)
         if all(
-            reach_of([ceil_div(n, s) for n, s in zip(counts, slices, strict=True)], strides, stick, elements) <= span
+            reach_of(_points(counts, slices, quanta), strides, stick, elements) <= span
             for strides, stick, elements in sides
         )
     ]
@@ -55,6 +55,12 @@ def _best(
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
     return min(good, key=_simplicity)
+
+
+def _points(counts: tuple[int, ...], slices: list[int], quanta: tuple[int, ...]) -> list[int]:
+    """What every core but the last takes of each loop, in whole quanta."""
+    shares = (ceil_div(n, s) for n, s in zip(counts, slices, strict=True))
+    return [min(ceil_div(share, max(q, 1)) * max(q, 1), n) for share, q, n in zip(shares, quanta, counts, strict=True)]
 
 
 def _simplicity(slices: list[int]) -> tuple[int, float, list[int]]:

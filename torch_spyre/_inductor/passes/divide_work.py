@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -21,6 +22,7 @@ from .follow_producers import following
 from .lift_views import Coordinates
 from .name_dims import scopes
 from .plan import STICK_BYTES, DeviceOp, Plan, ceil_div
+from .regions import points_of
 
 
 def divide_work(plan: Plan) -> None:
@@ -63,7 +65,7 @@ def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp], folded: Dims
 
 
 def _stays_within_span(plan: Plan, op: DeviceOp, slices: list[int]) -> bool:
-    points = [ceil_div(n, s) for n, s in zip(op.counts, slices, strict=True)]
+    points = points_of(replace(op, slices=slices))
     return all(
         _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span
         for access, side, rows in zip(op.accesses(), op.sides, byte_strides(plan, op), strict=True)
@@ -211,7 +213,7 @@ def _dimension_bytes(plan: Plan, access: Access) -> list[int]:
 def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     """Nothing if every core stays within the span, else the two halves of the op."""
     strides = byte_strides(plan, op)
-    points = [ceil_div(n, s) for n, s in zip(op.counts, op.slices, strict=True)]
+    points = points_of(op)
     for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
         reach = _reach(points, rows, side) + _jumped(plan, op, access, side)
         if reach <= plan.span:

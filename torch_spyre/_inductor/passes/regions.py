@@ -13,7 +13,7 @@ def can_hold(op: DeviceOp, side: Coordinates) -> bool:
     return not folds_together and not side.jumps and all(step >= 0 for row in side.steps for step in row)
 
 
-def _points(op: DeviceOp) -> list[int]:
+def points_of(op: DeviceOp) -> list[int]:
     """What every core but the last takes of each loop: whole sticks of all that lies along it."""
     points = []
     for loop, (count, slices) in enumerate(zip(op.counts, op.slices, strict=True)):
@@ -25,7 +25,7 @@ def _points(op: DeviceOp) -> list[int]:
 
 def own_size(op: DeviceOp, side: Coordinates, elements: int) -> list[int]:
     """The device size of a core's part, in whole sticks."""
-    points = _points(op)
+    points = points_of(op)
     size = [1] * len(side.constant)
     for loop, row in enumerate(side.steps):
         for dim, step in enumerate(row):
@@ -38,7 +38,7 @@ def own_size(op: DeviceOp, side: Coordinates, elements: int) -> list[int]:
 
 def begins_of(op: DeviceOp, side: Coordinates) -> list[tuple[int, ...]]:
     """Where each core's part begins, in device coordinates."""
-    points = _points(op)
+    points = points_of(op)
     found = []
     for slices in core_slices(tuple(op.slices)):
         at = list(side.constant)
