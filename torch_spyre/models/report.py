@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import _C, device
@@ -30,10 +30,16 @@ class Machine:
             mode=_C.card_mode(),
             card_peak=device.max_memory_allocated(),
             card_total=device.mem_get_info()[1],
-            host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            host_peak=_peak_of_process(),
             fallbacks=device.fallback_counts(),
             kernels=kernel_cache.stats(),
         )
+
+
+def _peak_of_process() -> int:
+    """The most memory that this program had. ``ru_maxrss`` would count that of whoever started it, too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def text(name: str, model: Any, generated: Generated, machine: Machine, divergence: Divergence | None) -> str:
