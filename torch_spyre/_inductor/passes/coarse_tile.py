@@ -1,7 +1,8 @@
 """Coarse tiling: ops inside ``spyre_hint(num_tiles_per_dim={"M": 8})`` run eighth by eighth of M, one after the other.
 
 Before: every op runs once over all of its points. After: the ops of a scope have the tile loop in front of their own,
-and buffers that only they use are as small as one tile, so that they may stay in LX.
+and buffers that only they use are as small as one tile, so that they may stay in LX. What one tile makes no other may
+read: that is checked, since the tiles of all ops of a scope run one after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..errors import Unsupported
-from ..loop_ir import Access, Buffer, Given, Kernel, LoopOp
+from ..loop_ir import Access, Buffer, Kernel, LoopOp
 from .name_dims import scopes
 
 Tiling = tuple[tuple[int, str, int], ...]  # of nested loops, the outermost first: scope, dimension, tiles
@@ -18,63 +19,106 @@ Tiling = tuple[tuple[int, str, int], ...]  # of nested loops, the outermost firs
 
 def coarse_tile(kernel: Kernel) -> None:
     """Sets ``turns`` of the ops of a scope: the loops around them, whose counts come first in ``sizes``."""
-    for tiling, group in groupby(range(len(kernel.ops)), key=lambda at: _tiling(kernel.ops[at])):
+    tilings = [_tiling(op) for op in kernel.ops]
+    for depth in range(max(map(len, tilings), default=0)):
+        for outer, group in groupby(range(len(tilings)), key=lambda at: tilings[at][: depth + 1]):
+            inside = list(group)
+            if len(outer) <= depth:
+                continue
+            try:
+                _check(kernel, inside, *outer[depth][1:])
+            except Unsupported:
+                # Hints of gradients are those of what they are gradients of: one that does not fit is no mistake.
+                if not all(kernel.ops[at].hints.get("backward") for at in inside):
+                    raise
+                for at in inside:
+                    tilings[at] = ()
+    for tiling, group in groupby(range(len(tilings)), key=lambda at: tilings[at]):
         if tiling:
             _tile(kernel, tiling, list(group))
 
 
-def _is_backward(op: LoopOp) -> bool:
-    return bool(op.hints.get("backward"))
-
-
 def _tiling(op: LoopOp) -> Tiling:
-    return tuple(
+    found = tuple(
         (scope["scope"], name, count)
         for scope in scopes(op)
         for name, count in (scope.get("num_tiles_per_dim") or scope.get("tiles") or {}).items()
         if count > 1
     )
+    names = [name for _, name, _ in found]
+    if len(set(names)) < len(names):
+        raise Unsupported(
+            f"spyre_hint(num_tiles_per_dim=...): {op.name} is in tiles of {names}, one of them twice{_where(op)}"
+        )
+    return found
 
 
 def _tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
     local = _local(kernel, set(inside))
-    tiled = {}
     for at in inside:
-        op = kernel.ops[at]
-        try:
-            for scope, name, count in reversed(tiling):
-                op = _split(op, name, count, scope)
-        except Unsupported:
-            if _is_backward(op):
-                return
-            raise
-        tiled[at] = op
-    for at, op in tiled.items():
-        kernel.ops[at] = op
+        for scope, name, count in reversed(tiling):
+            kernel.ops[at] = _split(kernel.ops[at], name, count, scope)
     for buffer in local:
         _shrink(kernel, buffer, inside, len(tiling))
 
 
-def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
-    """The loop of that name in two, the outer one in front of all."""
+def _check(kernel: Kernel, inside: list[int], name: str, tiles: int) -> None:
+    """Raises Unsupported where an op cannot run in these tiles, or needs what another tile makes."""
+    hint = f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}})"
+    ops = [kernel.ops[at] for at in inside]
+    made: dict[str, tuple[int, int]] = {}  # by buffer that they write: how far its rows lie apart, how many there are
+    for op in ops:
+        loop = _loop(op, name, hint)
+        if op.sizes[loop] % tiles:
+            points = f"{op.sizes[loop]} points in {op.name}{_where(op)}"
+            raise Unsupported(f"{hint}: {name} has {points}, which {tiles} tiles do not divide")
+        made.setdefault(op.out.buffer, (op.out.strides[loop], op.sizes[loop]))
+    for op in ops:
+        loop = _loop(op, name, hint)
+        touched = [each for each in (op.out, *op.ins) if isinstance(each, Access) and each.buffer in made]
+        if not all(_keeps_to_its_row(op, each, loop, *made[each.buffer]) for each in touched):
+            raise Unsupported(
+                f"{hint}: {op.name} over {list(op.sizes)}{_where(op)} needs what other tiles make; "
+                "leave it, or what it reads, out of the scope"
+            )
+
+
+def _keeps_to_its_row(op: LoopOp, access: Access, loop: int, step: int, rows: int) -> bool:
+    """Whether point m of a loop touches row m of a buffer, whose ``rows`` lie ``step`` apart, and no other row."""
+    if access.strides[loop] != step or op.sizes[loop] != rows or step < 1:
+        return False
+    if op.indirect and access is (op.out if op.name.startswith("scatter") else op.ins[0]):  # an index leads anywhere
+        return False
+    inner = access.offset % step
+    for i, (n, stride) in enumerate(zip(op.sizes, access.strides, strict=True)):
+        if i == loop or n == 1 or not stride:
+            continue
+        if 0 < stride < step:
+            inner += (n - 1) * stride
+        elif stride % (step * rows):
+            return False
+    return inner < step and access.offset // step % rows == 0
+
+
+def _loop(op: LoopOp, name: str, hint: str) -> int:
+    """The loop of that name."""
     loops = [i for i, each in enumerate(op.names) if each == name and op.sizes[i] > 1]
     if len(loops) != 1:
         raise Unsupported(
-            f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)} "
+            f"{hint}: {op.name} over {list(op.sizes)} "
             f"{'has no dimension of this name' if not loops else 'runs along it with several loops'}"
             f"{_where(op)}; name the dimensions inside the scope with named_dims=[...]"
         )
-    (loop,) = loops
-    if loop >= len(op.sizes) - op.reduced:
-        raise Unsupported(
-            f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} folds it{_where(op)}; tiles of a "
-            "folded dimension are no results"
-        )
-    if op.sizes[loop] % tiles:
-        raise Unsupported(
-            f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {name} has {op.sizes[loop]} points in {op.name}"
-            f"{_where(op)}, which {tiles} tiles do not divide"
-        )
+    if loops[0] >= len(op.sizes) - op.reduced:
+        raise Unsupported(f"{hint}: {op.name} folds it{_where(op)}; tiles of a folded dimension are no results")
+    if op.name == "iota":
+        raise Unsupported(f"{hint}: {op.name}, which counts positions{_where(op)}, does not run in tiles")
+    return loops[0]
+
+
+def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
+    """The loop of that name in two, the outer one in front of all."""
+    loop = op.names.index(name)
     points = op.sizes[loop] // tiles
 
     def sizes(given: tuple[int, ...]) -> tuple[int, ...]:
@@ -83,18 +127,11 @@ def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
     def moved(access: Access) -> Access:
         return replace(access, strides=(access.strides[loop] * points, *access.strides))
 
-    parameters = op.parameters
-    if op.name == "iota":
-        first, *steps = parameters
-        step = steps[loop]
-        assert not isinstance(step, Given)
-        parameters = (first, step * points, *steps)
     return replace(
         op,
         sizes=sizes(op.sizes),
         out=moved(op.out),
         ins=tuple(moved(each) if isinstance(each, Access) else each for each in op.ins),
-        parameters=parameters,
         turns=((scope, tiles), *op.turns),
         names=("", *op.names),
     )

@@ -138,8 +138,6 @@ def _take_turns(plan: Plan, op: DeviceOp) -> None:
         side.turns = [side.steps[i] for i in turns]
         if any(side.stick == i for i in turns):
             raise Unsupported(f"{op.op.name} over {list(op.op.sizes)}: tiles of single elements along sticks")
-    if op.op.name == "iota":
-        raise Unsupported("an iota inside tiles")
     _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
 
 

@@ -126,7 +126,7 @@ class Card {
   const Clock clock_;
   Progress progress_;
   std::vector<std::unique_ptr<Stream>> streams_;
-  std::array<std::atomic<uint64_t>, kStreams> last_written_{};  // by stream: offset of what was written last, plus one
+  std::array<std::atomic<uint64_t>, kStreams> last_written_{};  // by stream: serial of the block written last, or 0
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> lx_;                  // scratchpads of the launches in flight
   std::unique_ptr<Shadow> shadow_, lx_shadow_;  // strict mode only

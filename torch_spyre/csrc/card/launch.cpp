@@ -64,14 +64,14 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
 
 // How much longer a launch takes right behind the one before it on its stream.
 Picoseconds Card::wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int id) {
-  const auto place = [&](int argument) {
+  const auto serial = [&](int argument) -> uint64_t {
     const bool given = argument >= 0 && argument < static_cast<int>(arguments.size()) && arguments[argument].block;
-    return given ? arguments[argument].block->offset + 1 : 0;
+    return given ? arguments[argument].block->serial : 0;
   };
-  const uint64_t before = last_written_[id].exchange(place(plan.last_written));
+  const uint64_t before = last_written_[id].exchange(serial(plan.last_written));
   Picoseconds longer = 0;
   for (const auto& [argument, time] : plan.fresh)
-    if (before && place(argument) == before) longer = std::max(longer, time);
+    if (before && serial(argument) == before) longer = std::max(longer, time);
   return longer;
 }
 

@@ -121,6 +121,7 @@ struct Memory::State {
   std::deque<Queue> queues;
   int64_t pending_blocks = 0;
   uint64_t releases = 0;
+  uint64_t allocations = 0;
 
   std::deque<Node> nodes;
   Node* unused_nodes = nullptr;
@@ -171,6 +172,7 @@ struct Memory::State {
       }
     }
     node->allocated = true;
+    node->serial = ++allocations;
     set_used(*node->chunk, node->chunk->used + bytes);
     add(stats.allocation, 1);
     add(stats.allocated_bytes, static_cast<int64_t>(bytes));

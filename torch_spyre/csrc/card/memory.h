@@ -46,6 +46,7 @@ struct Block {
   Block* previous = nullptr;  // neighbours by address within the chunk
   Block* next = nullptr;
   bool allocated = false;
+  uint64_t serial = 0;    // which allocation of its memory this is, from 1: places are used again, numbers are not
   std::vector<Use> uses;  // last use per stream
   // What lives here, for messages: writes a short text (shape, type, layout) into `text`. Called from a signal
   // handler, so it must not allocate or lock.
