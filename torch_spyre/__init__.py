@@ -22,7 +22,7 @@ def _register() -> None:
 
     from . import device
     from .device import extensions
-    from .ops import custom  # noqa: F401  defines torch.ops.spyre
+    from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])

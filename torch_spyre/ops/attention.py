@@ -1,0 +1,61 @@
+"""Scaled dot product attention on the card: fp32 inside, rounded once at the end.
+
+PyTorch's form for devices without a kernel scales queries and keys, and looks for rows without a single key in three
+more passes over all scores. Here scores are touched as little as possible: queries are scaled, and sums divide what
+was attended to, which is smaller.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_library = torch.library.Library("aten", "IMPL")
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """What ``torch.nn.functional.scaled_dot_product_attention`` does for tensors on the card."""
+    if dropout_p or query.dtype != key.dtype or query.dtype != value.dtype or query.dim() < 2:
+        how = torch.ops.aten._scaled_dot_product_attention_math.default
+        given = {"scale": scale, "enable_gqa": enable_gqa}
+        return how(query, key, value, attn_mask, dropout_p, is_causal, None, **given)[0]
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("scaled_dot_product_attention: attn_mask and is_causal=True exclude each other")
+    if enable_gqa:
+        key, value = (_for_each_query_head(each, query.size(-3)) for each in (key, value))
+    factor = query.size(-1) ** -0.5 if scale is None else scale
+    scores = (query.float() * factor) @ key.float().transpose(-2, -1)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None:
+        is_bool = attn_mask.dtype == torch.bool
+        scores = torch.where(attn_mask, scores, -torch.inf) if is_bool else scores + attn_mask
+    top = scores.detach().amax(-1, keepdim=True)
+    weights = torch.exp(scores - torch.where(top == -torch.inf, 0.0, top))
+    total = weights.sum(-1, keepdim=True)
+    # A row that attends to nothing is 0.
+    return ((weights @ value.float()) / torch.where(total == 0, 1.0, total)).to(query.dtype)
+
+
+def _for_each_query_head(heads: torch.Tensor, count: int) -> torch.Tensor:
+    own = heads.size(-3)
+    if own == 0 or count % own:
+        raise RuntimeError(
+            f"scaled_dot_product_attention(enable_gqa=True): {own} heads of keys do not divide {count} heads of queries"
+        )
+    repeated = heads.unsqueeze(-3).expand(*heads.shape[:-2], count // own, *heads.shape[-2:])
+    return repeated.flatten(-4, -3)
+
+
+# PyTorch's own is CompositeImplicit: what stands in for it on one device has to be registered in front of autograd.
+for _key in ("AutogradPrivateUse1", "PrivateUse1"):
+    _library.impl("scaled_dot_product_attention", scaled_dot_product_attention, _key)
