@@ -18,6 +18,7 @@ from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
 from .passes.elide_copies import elide_copies
+from .passes.forward_copies import forward_copies
 from .passes.insert_restickify import insert_restickify
 from .passes.lift_ops import lift_ops
 from .passes.name_dims import name_dims
@@ -44,6 +45,7 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     resolve_aliases(kernel, offsets, storages)
     dead_code(kernel)
     elide_copies(kernel)
+    forward_copies(kernel)
     separate_overlaps(kernel)
     name_dims(kernel)
     coarse_tile(kernel)

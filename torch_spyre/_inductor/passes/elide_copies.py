@@ -1,59 +1,81 @@
-"""A value that is only made to be copied into an argument is made there in the first place."""
+"""A value that is only made to be copied is made where the copy would have put it.
+
+That is how ``cat`` of computed parts, ``contiguous()`` of a product and the rounding of an fp32 result cost nothing:
+an op computes in fp32 whatever it writes, so rounding its result is the same as writing it rounded.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+
+import torch
 
 from ..._C import get_device_dtype
 from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
+from .compose import composed, dims_between
 
 
 def elide_copies(kernel: Kernel) -> None:
     """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
-    at = 0
-    while at < len(kernel.ops):
-        rewritten = _elided(kernel, at)
-        if rewritten is None:
-            at += 1
-        else:
-            kernel.ops = rewritten
-    kernel.ops = [op for op in kernel.ops if not (op.name == "copy" and op.ins[0] == op.out)]
+    ops: list[LoopOp | None] = list(kernel.ops)
+    touching: dict[str, set[int]] = defaultdict(set)
+    for at, op in enumerate(kernel.ops):
+        for name in (op.out.buffer, *op.reads()):
+            touching[name].add(at)
+    for at, copy in enumerate(kernel.ops):
+        moved = _elided(kernel, ops, touching, at)
+        if moved is None:
+            continue
+        for i, op in moved.items():
+            ops[i] = op
+        assert isinstance(copy.ins[0], Access)
+        source, target = copy.ins[0].buffer, copy.out.buffer
+        touching[target] |= touching.pop(source)
+        touching[target].discard(at)
+        ops[at] = None
+    kernel.ops = [op for op in ops if op is not None and not (op.name == "copy" and op.ins[0] == op.out)]
 
 
-def _elided(kernel: Kernel, at: int) -> list[LoopOp] | None:
-    copy = kernel.ops[at]
+def _elided(
+    kernel: Kernel, ops: list[LoopOp | None], touching: dict[str, set[int]], at: int
+) -> dict[int, LoopOp] | None:
+    """The ops that change, by position; None where the copy has to stay."""
+    copy = ops[at]
+    assert copy is not None
     source = copy.ins[0] if copy.name == "copy" else None
     if not isinstance(source, Access) or not _worth_it(kernel, copy, source):
         return None
     buffer = kernel.buffers[source.buffer]
-    users = [i for i, op in enumerate(kernel.ops) if i != at and buffer.name in (op.out.buffer, *op.reads())]
-    writers = [i for i in users if kernel.ops[i].out.buffer == buffer.name]
-    if not writers or writers[-1] > at:
+    users = {i: ops[i] for i in sorted(touching[buffer.name]) if i != at}
+    writers = [i for i, op in users.items() if op is not None and op.out.buffer == buffer.name]
+    if not writers or writers[-1] > at or not _may_round(kernel, copy, buffer, users, writers):
         return None
     # The old contents of the target must not be needed from the first write on, but point by point where they are
     # written; its new contents must stay as they are while others still read the buffer.
-    for i, op in enumerate(kernel.ops):
-        if i == at:
-            continue
-        touches = copy.out.buffer in (op.out.buffer, *op.reads())
-        if touches and writers[0] < i < at:
+    for i in touching[copy.out.buffer] - {at}:
+        op = ops[i]
+        assert op is not None
+        if writers[0] < i < at:
             return None
-        if touches and i == writers[0] and not _reads_where_it_writes(op, copy, buffer):
+        if i == writers[0] and not _reads_where_it_writes(op, copy):
             return None
         if op.out.buffer == copy.out.buffer and i > at and any(user > i for user in users):
             return None
-    moved = [None if i == at else _moved(op, copy, buffer) for i, op in enumerate(kernel.ops)]
-    if any(op is None for i, op in enumerate(moved) if i != at):
-        return None
-    return [op for op in moved if op is not None]
+    moved = {}
+    for i, op in users.items():
+        assert op is not None
+        changed = _moved(op, copy, buffer) if op.out.buffer != copy.out.buffer else None
+        if changed is None:
+            return None
+        moved[i] = changed
+    return moved
 
 
 def _worth_it(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
     buffer, target = kernel.buffers[source.buffer], kernel.buffers[copy.out.buffer]
-    if buffer.kind != "internal" or target.kind == "internal" or buffer.name == target.name:
-        return False
-    if get_device_dtype(buffer.dtype) != get_device_dtype(target.dtype) or source.offset:
+    if buffer.kind != "internal" or buffer.name == target.name or source.offset:
         return False
     # The copy walks the buffer dimension by dimension, all of it.
     mine = [(n, s) for n, s in zip(copy.sizes, source.strides, strict=True) if n > 1]
@@ -61,10 +83,25 @@ def _worth_it(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
     return sorted(mine) == sorted(whole)
 
 
-def _reads_where_it_writes(op: LoopOp, copy: LoopOp, buffer: Buffer) -> bool:
+def _may_round(
+    kernel: Kernel, copy: LoopOp, buffer: Buffer, users: dict[int, LoopOp | None], writers: list[int]
+) -> bool:
+    """The copy keeps the format, or rounds what nobody else reads and ops have made that compute in fp32."""
+    target = kernel.buffers[copy.out.buffer]
+    if get_device_dtype(buffer.dtype) == get_device_dtype(target.dtype):
+        return True
+    if buffer.dtype != torch.float32 or target.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return len(users) == len(writers) and all(
+        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul") and op.name != "copy"
+        for op in users.values()
+    )
+
+
+def _reads_where_it_writes(op: LoopOp, copy: LoopOp) -> bool:
     if OPS[op.name].kind != "pointwise":
         return copy.out.buffer not in op.reads()
-    out = _moved_access(op.out, op.sizes, copy, buffer)
+    out = _moved_access(op.out, op.sizes, copy)
     same = [a for a in op.ins if isinstance(a, Access) and a.buffer == copy.out.buffer]
     return out is not None and all(a.offset == out.offset and _moving(a, op) == _moving(out, op) for a in same)
 
@@ -80,14 +117,14 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
         if isinstance(access, Access) and access.buffer == buffer.name:
             if op.indirect and position == 0 and OPS[op.name].kind == "gather":
                 return None
-            moved = _moved_access(access, op.sizes, copy, buffer)
+            moved = _moved_access(access, op.sizes, copy)
             if moved is None:
                 return None
             access = moved
         ins.append(access)
     out, indirect = op.out, op.indirect
     if out.buffer == buffer.name:
-        found = _moved_access(out, op.sizes, copy, buffer)
+        found = _moved_access(out, op.sizes, copy)
         if found is None:
             return None
         out = found
@@ -101,28 +138,7 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
     return replace(op, ins=tuple(ins), out=out, indirect=indirect)
 
 
-def _moved_access(access: Access, sizes: tuple[int, ...], copy: LoopOp, buffer: Buffer) -> Access | None:
+def _moved_access(access: Access, sizes: tuple[int, ...], copy: LoopOp) -> Access | None:
     source = copy.ins[0]
     assert isinstance(source, Access)
-    # (stride in the buffer, size, stride in the target), outermost first.
-    dims = sorted(
-        ((s, n, t) for s, n, t in zip(source.strides, copy.sizes, copy.out.strides, strict=True) if n > 1),
-        reverse=True,
-    )
-    offset, rest = copy.out.offset, access.offset
-    begins = {}
-    for stride, _, target in dims:
-        begins[stride], rest = divmod(rest, stride)
-        offset += begins[stride] * target
-    if rest:
-        return None
-    strides = []
-    for n, stride in zip(sizes, access.strides, strict=True):
-        if n == 1 or stride == 0:
-            strides.append(0)
-            continue
-        dim = next(((s, size, t) for s, size, t in dims if stride % s == 0), None)
-        if dim is None or begins[dim[0]] + (n - 1) * (stride // dim[0]) >= dim[1]:
-            return None
-        strides.append(stride // dim[0] * dim[2])
-    return Access(copy.out.buffer, tuple(strides), offset)
+    return composed(access, sizes, dims_between(copy.sizes, source, copy.out), copy.out)

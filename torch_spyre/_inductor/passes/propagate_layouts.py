@@ -1,68 +1,137 @@
 """Layouts for the buffers that a kernel makes.
 
-Before: arguments have the layouts they came with. After: every buffer has one. A result follows the sticks of what it
-is made from, so that chains of ops need no restickify; what leaves the kernel has the default layout, but a fold along
-the sticks leaves one element per stick.
+Before: arguments have the layouts they came with. After: every buffer has one. A result follows what it is made from,
+its sticks and the order of its other dimensions, so that chains of ops need no restickify and move in long runs. What
+a matrix product makes has its rows next to the sticks and its batches outermost. What leaves the kernel has the
+default layout, but a fold along the sticks leaves one element per stick.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from math import prod
 
 from ...ops.table import OPS
-from ..loop_ir import Access, LoopOp
+from ..loop_ir import Access, Buffer, Kernel, LoopOp
 from .plan import Plan, dense_layout, stride_order
 
 
 def propagate_layouts(plan: Plan) -> None:
     """The first op that writes a buffer decides."""
+    _shape_internal_buffers(plan.kernel)
     for op in plan.kernel.ops:
         buffer = plan.kernel.buffers[op.out.buffer]
         if buffer.name in plan.layouts:
             continue
         order, sparse = list(buffer.order or stride_order(buffer)), False
-        lanes = _lane_dimension(plan, op)
-        if buffer.order:
-            pass
-        elif OPS[op.name].kind == "reduction" and lanes is None and _whole(plan, op):
-            sparse = bool(buffer.size) and buffer.size[order[-1]] > 1 and _folds_sticks(plan, op)
-        elif lanes is not None and buffer.kind == "internal":
-            order = [dim for dim in order if dim != lanes] + [lanes]
+        if not buffer.order:
+            lanes = _lane_dimension(plan, op)
+            if buffer.kind == "internal":
+                order = _order(plan, op, order, lanes)
+            if lanes is None and _whole(plan, op):
+                sparse = bool(buffer.size) and buffer.size[order[-1]] > 1 and _leaves_single_elements(plan, op)
         plan.layouts[buffer.name] = dense_layout(buffer, tuple(order), sparse)
     for name, buffer in plan.kernel.buffers.items():
         if name not in plan.layouts:
             plan.layouts[name] = dense_layout(buffer)
 
 
+def _shape_internal_buffers(kernel: Kernel) -> None:
+    """Dimensions as the ops see them: none of a single point, and one where an op goes along several in one loop."""
+    longest: dict[str, int] = defaultdict(int)
+    for op in kernel.ops:
+        for access in (op.out, *op.ins):
+            if isinstance(access, Access):
+                along = (n for n, stride in zip(op.sizes, access.strides, strict=True) if stride == 1)
+                longest[access.buffer] = max([longest[access.buffer], *along])
+    for name, buffer in kernel.buffers.items():
+        if buffer.kind == "internal" and buffer.order is None:
+            kernel.buffers[name] = _shaped(buffer, longest[name])
+
+
+def _shaped(buffer: Buffer, longest: int) -> Buffer:
+    dims = sorted(((s, n) for n, s in zip(buffer.size, buffer.stride, strict=True) if n != 1), reverse=True)
+    while len(dims) > 1 and dims[-1][0] == 1 and dims[-1][1] < longest and dims[-2][0] == dims[-1][1]:
+        (_, outer), (_, inner) = dims[-2:]
+        dims[-2:] = [(1, outer * inner)]
+    return replace(buffer, size=tuple(n for _, n in dims), stride=tuple(s for s, _ in dims))
+
+
+def _order(plan: Plan, op: LoopOp, order: list[int], lanes: int | None) -> list[int]:
+    """The dimensions from the one next to the sticks, then from the outermost on, to the one in sticks."""
+    if lanes is not None:
+        order = [dim for dim in order if dim != lanes] + [lanes]
+    if len(order) < 3:
+        return order
+    *others, last = order
+    if OPS[op.name].kind == "matmul":
+        rows = _dimension(plan, op, len(op.sizes) - 3)
+        row = others[-1] if rows is None or rows == last else rows
+        return [row, *(dim for dim in others if dim != row), last]
+    guide = _guide(plan, op)
+    places = {} if guide is None else _places(plan, op, guide)
+    found = [dim for dim in others if dim in places]
+    row = max(found, key=lambda dim: places[dim]) if found else others[-1]
+    rest = [dim for dim in others if dim != row]
+    if len(found) == len(others):
+        rest.sort(key=lambda dim: places[dim])
+    return [row, *rest, last]
+
+
+def _places(plan: Plan, op: LoopOp, guide: Access) -> dict[int, int]:
+    """Dimensions of the result: which device dimension of the operand they run along."""
+    layout = plan.layouts[guide.buffer]
+    levels = list(enumerate(zip(layout.device_size, layout.stride_map, strict=True)))[:-1]
+    found = {}
+    for loop in range(len(op.sizes) - op.reduced):
+        dim = _dimension(plan, op, loop)
+        step = guide.strides[loop]
+        place = next((i for i, (n, unit) in levels if 0 < unit <= step < unit * n and step % unit == 0), None)
+        if dim is not None and place is not None:
+            found[dim] = place
+    return found
+
+
 def _whole(plan: Plan, op: LoopOp) -> bool:
-    return prod(plan.kernel.buffers[op.out.buffer].size) == prod(op.sizes[: len(op.sizes) - op.reduced])
+    kept = op.sizes[len(op.turns) : len(op.sizes) - op.reduced]
+    return prod(plan.kernel.buffers[op.out.buffer].size) in (prod(kept), prod(kept) * prod(op.sizes[: len(op.turns)]))
 
 
-def _folds_sticks(plan: Plan, op: LoopOp) -> bool:
-    source = op.ins[0]
-    if not isinstance(source, Access):
-        return False
-    return plan.lane_loop(source, op.sizes) >= len(op.sizes) - op.reduced
-
-
-def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
-    """The dimension of the output that lies along the sticks of the first operand that is as large."""
+def _leaves_single_elements(plan: Plan, op: LoopOp) -> bool:
+    """A fold along the sticks, or an op on what such a fold has left."""
     kind = OPS[op.name].kind
-    if kind == "matmul":
-        loop = len(op.sizes) - 2
-        return _dimension(plan, op, loop)
-    if kind not in ("pointwise", "reduction"):
-        return None
+    if kind == "reduction":
+        source = op.ins[0]
+        return isinstance(source, Access) and plan.lane_loop(source, op.sizes) >= len(op.sizes) - op.reduced
+    guide = _guide(plan, op)
+    if kind != "pointwise" or guide is None or plan.kernel.buffers[op.out.buffer].kind != "internal":
+        return False
+    layout = plan.layouts[guide.buffer]
+    return layout.stride_map[-1] <= 0 and layout.device_size[-1] > 1
+
+
+def _guide(plan: Plan, op: LoopOp) -> Access | None:
+    """The first operand that is as large as the result: one that is broadcast says nothing about how it should lie."""
     for access in op.ins:
         if not isinstance(access, Access) or access.buffer not in plan.layouts:
             continue
-        # An operand that is broadcast says nothing about how the result should lie.
-        if any(n > 1 and not stride for n, stride in zip(op.sizes, access.strides, strict=True)):
-            continue
-        loop = plan.lane_loop(access, op.sizes)
-        if 0 <= loop < len(op.sizes) - op.reduced:
-            return _dimension(plan, op, loop)
+        moves = list(zip(op.sizes, access.strides, strict=True))[len(op.turns) :]  # a tile may stand still
+        if all(n == 1 or stride for n, stride in moves):
+            return access
     return None
+
+
+def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
+    """The dimension of the output that lies along the sticks of the operand that guides it."""
+    kind = OPS[op.name].kind
+    if kind == "matmul":
+        return _dimension(plan, op, len(op.sizes) - 2)
+    guide = _guide(plan, op)
+    if kind not in ("pointwise", "reduction") or guide is None:
+        return None
+    loop = plan.lane_loop(guide, op.sizes)
+    return _dimension(plan, op, loop) if 0 <= loop < len(op.sizes) - op.reduced else None
 
 
 def _dimension(plan: Plan, op: LoopOp, loop: int) -> int | None:
