@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from . import _C
-from .card import description
 from .constants import DEVICE_NAME
 from .device.properties import get_device_properties
 
@@ -63,15 +62,12 @@ def load_model_to_spyre(
 def wanted_layout(shape: tuple[int, ...], dtype: torch.dtype, owners: Owners) -> _C.SpyreTensorLayout | None:
     """How a parameter should lie so that no compiled call moves it; None: as any tensor.
 
-    Products take a Linear's weight in sticks along the inputs, PyTorch's order, as well as along the outputs. But in
-    sticks along the inputs a core reaches over all of it, and one larger than a core's span has its sums split over
-    cores; along the outputs each core has its own part. A table of embeddings, tied to it or not, must keep rows whole.
-    A convolution is a product with its weight as a matrix.
+    The matrix unit wants a Linear's weight in sticks along the outputs, which is not PyTorch's order: one that lies
+    along the inputs is turned on every call. A table of embeddings, tied to one or not, must keep rows whole. A
+    convolution is a product with its weight as a matrix.
     """
     if all(isinstance(module, nn.Linear) and name == "weight" for module, name in owners):
-        default = _C.SpyreTensorLayout(list(shape), dtype)
-        if default.device_bytes() > description.constants()["span_bytes"]:
-            return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
+        return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
         terms = prod(shape[1:])
         return _C.SpyreTensorLayout([shape[0], terms], dtype)

@@ -24,7 +24,7 @@ from ..errors import Unsupported
 from ..loop_ir import Access, Constant, Indirect, LoopOp, contiguous
 from .lift_ops import pieces_of
 from .lift_views import NotAligned, Piece, TooManyPieces, lift
-from .plan import Plan
+from .plan import Plan, ceil_div
 
 MOVES = ("copy", "restickify")
 MANY_PIECES = 256
@@ -120,6 +120,7 @@ class _Inserter:
         self.emit(op, [source], op.out if fits else None, loop)
 
     def matmul(self, op: LoopOp) -> None:
+        op = self.as_it_lies(op)
         sizes, n, k = op.sizes, len(op.sizes) - 2, len(op.sizes) - 1
         a, b = op.ins
         assert isinstance(a, Access) and isinstance(b, Access)
@@ -131,6 +132,30 @@ class _Inserter:
         if not (along_n or along_k) or too_wide or not self.folds_whole(op, b):
             b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
+
+    def as_it_lies(self, op: LoopOp) -> LoopOp:
+        """The product, or the same with its operands exchanged: C' = B' A'.
+
+        The unit wants its second operand along the columns. A large one that lies along the depth is better taken as
+        the first; it is the other one that is turned then, and the result.
+        """
+        m, n, k = (len(op.sizes) - i for i in (3, 2, 1))
+        a, b = op.ins
+        assert isinstance(a, Access) and isinstance(b, Access)
+        if self.in_sticks(b, op.sizes, n) or not self.in_sticks(b, op.sizes, k) or op.sizes[n] == 1:
+            return op
+        given, columns, rows = (prod(op.sizes[i] for i in loops) for loops in ((n, k), (m, k), (m, n)))
+        sparse = op.sizes[n] * 64 * ceil_div(op.sizes[m], 64)  # the result in sticks along the rows
+        if given <= columns + sparse + rows:
+            return op
+
+        order = [*range(m), n, m, k]
+
+        def exchanged(access: Access) -> Access:
+            return replace(access, strides=tuple(access.strides[i] for i in order))
+
+        sizes, names = tuple(op.sizes[i] for i in order), tuple(op.names[i] for i in order) if op.names else ()
+        return replace(op, sizes=sizes, names=names, out=exchanged(op.out), ins=(exchanged(b), exchanged(a)))
 
     def indexed(self, op: LoopOp) -> None:
         """A table whose dimensions are not those of its layout, as of a slice of columns, is indexed in a copy."""

@@ -103,7 +103,7 @@ double Clock::vector(const Work& work) const {
 // Loads overlap with the arithmetic, the result is written afterwards.
 void Clock::matrix(const Work& work, StepTime& time) const {
   const Hardware& h = hardware_;
-  double read = 0, written = 0;
+  double read = 0, written = 0, turned = 0;
   for (const Traffic& stream : work.traffic) {
     if (stream.in_lx) continue;
     const auto bytes = static_cast<double>(stream.bytes);
@@ -112,6 +112,12 @@ void Clock::matrix(const Work& work, StepTime& time) const {
     else
       read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
   }
+  // What lies along the depth is restickified first, through device memory unless it is in LX.
+  if (work.turns_columns) {
+    const Traffic& columns = work.traffic[2];
+    const double through = columns.in_lx ? 0 : 2 / h["dram_gb_per_s"] + h["move_turnaround_ns"];
+    turned = static_cast<double>(columns.bytes) * (through + h["restickify_ns"]);
+  }
   double rate = h["pt_mac_per_ns"];
   if (work.batch == Work::Batch::outside) rate = h["pt_batch_mac_per_ns"];
   if (work.batch == Work::Batch::next_to_sticks) rate = h["pt_inner_batch_mac_per_ns"];
@@ -119,11 +125,15 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);
   time.compute_ns = work.multiplications / (rate * fill);
-  time.memory_ns = (read + written) / h["dram_gb_per_s"];
-  const double spilled = std::min(1.0, doublings(work.area, h["pt_area"]));
+  time.memory_ns = (read + written) / h["dram_gb_per_s"] + turned;
+  // Results that overflow the accumulators come block by block, wherever they go to, and operands are read again for
+  // each block: from device memory, unless one of them is in LX, which blocks can be laid out along.
+  const bool reads_again = !work.traffic[1].in_lx && !work.traffic[2].in_lx;
+  const double spilled = reads_again ? std::min(1.0, doublings(work.area, h["pt_area"])) : 0;
+  const auto results = static_cast<double>(work.traffic[0].bytes);
   time.total_ns = overlapped(time.compute_ns, read / h["dram_gb_per_s"], h["pt_overlap"]) +
-                  written / h["dram_gb_per_s"] +
-                  written * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
+                  written / h["dram_gb_per_s"] + turned +
+                  results * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
 StepTime Clock::step(const Work& work, Begin begin) const {

@@ -126,10 +126,13 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   const size_t rank = points.size(), m = rank - 3, n = rank - 2, k = rank - 1;
   work.multiplications = 1;
   for (int64_t count : points) work.multiplications *= static_cast<double>(count);
+  const int64_t stick = elements_per_stick(step.operands[0].format);  // columns come by the stick, used or not
+  work.multiplications *= static_cast<double>(ceil_div(points[n], stick) * stick) / static_cast<double>(points[n]);
   work.rows = static_cast<double>(points[m]);
   work.area = static_cast<double>(points[m]) * static_cast<double>(points[n]);
   work.depth = static_cast<double>(points[k]);
   work.partial = static_cast<int>(step.slices[k]);
+  work.turns_columns = step.operands[2].stick == static_cast<int>(k) && step.extents[n] > 1;
   for (size_t i = 0; i < m; ++i) {
     if (step.extents[i] == 1 || !moves(step.operands[2], i)) continue;
     if (work.batch == Work::Batch::none) work.batch = Work::Batch::outside;
