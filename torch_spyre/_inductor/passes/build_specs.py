@@ -105,8 +105,9 @@ def _argument(
     where, size = {}, list(layout.device_size)
     if access.buffer in plan.lx:
         # A core's part begins at 0 of its own LX.
-        where["lx"], size = plan.lx[access.buffer]
-        coordinates = [c - known_part for c, known_part in zip(coordinates, side.constant, strict=True)]
+        where["lx"], there = plan.lx[access.buffer]
+        size = list(there.size)
+        coordinates = [c - begin for c, begin in zip(coordinates, there.origin, strict=True)]
     elif access.buffer in plan.pool:
         where["pool"] = plan.pool[access.buffer]
     return TensorArg(

@@ -13,7 +13,7 @@ from ...card import description
 from ..loop_ir import Access, LoopOp
 from .lift_views import Coordinates
 from .plan import STICK_BYTES, DeviceOp, Plan
-from .regions import begins_of, can_hold, own_size
+from .regions import can_hold, part_of
 
 # Moves go from device memory to device memory, past LX.
 MOVES = ("copy", "restickify")
@@ -67,7 +67,8 @@ def _agree(plan: Plan, name: str, positions: list[int]) -> bool:
     """Every core wants the same part in all of them, and all of it is its own."""
     first = plan.device_ops[positions[0]]
     mine = _sides(first, name)[0]
-    begins, size, elements = begins_of(first, mine), own_size(first, mine, plan.elements(name)), plan.elements(name)
+    elements = plan.elements(name)
+    part = part_of(first, mine, elements, first.slices)
     if plan.placement(name).replicas or _is_shared(first, mine):
         return False
     for at in positions:
@@ -75,12 +76,12 @@ def _agree(plan: Plan, name: str, positions: list[int]) -> bool:
         for side in _sides(op, name):
             if (
                 op.op.name in MOVES
-                or not can_hold(op, side)
+                or not can_hold(op, side, op.slices)
                 or op.op.turns != first.op.turns
                 or side.turns != mine.turns
             ):
                 return False
-            if begins_of(op, side) != begins or own_size(op, side, elements) != size:
+            if part_of(op, side, elements, op.slices) != part:
                 return False
     return True
 
@@ -94,7 +95,8 @@ def _pays(plan: Plan, name: str, positions: list[int]) -> bool:
     op = plan.device_ops[positions[0]]
     side = _sides(op, name)[0]
     card = description.constants()
-    bytes_ = STICK_BYTES * prod(own_size(op, side, plan.elements(name))[:-1]) * prod(op.slices)
+    part = part_of(op, side, plan.elements(name), op.slices)
+    bytes_ = STICK_BYTES * prod(part.size[:-1]) * prod(op.slices)
     return (len(positions) - 1) * bytes_ / card["dram_gb_per_s"] > 1000 * card["step_fixed_us"]
 
 

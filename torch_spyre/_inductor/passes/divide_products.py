@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ... import _C
-from .divide_work import byte_strides, quantum_of, reach_of, share
 from .plan import DeviceOp, Plan, ceil_div
+from .shares import byte_strides, quantum_of, reach_of, share
 
 # A split that is not this much faster than a simpler one is not worth it.
 WORTH = 0.98

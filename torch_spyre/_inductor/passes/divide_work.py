@@ -7,69 +7,59 @@ first, and where the cores do not suffice the op is done in several parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 from itertools import product
 from math import prod
 
 from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
-from ..loop_ir import Access, known
-from .folded_later import Dims, folded_later
-from .follow_producers import following
+from ..loop_ir import known
+from .divide_products import best_product_slices
 from .lift_views import Coordinates
 from .name_dims import scopes
-from .plan import STICK_BYTES, DeviceOp, Plan, ceil_div
+from .plan import DeviceOp, Plan, ceil_div
+from .plan_together import plan_together, within_span
 from .regions import points_of
+from .shares import byte_strides, jumped, quantum_of, reach_of, share
 
 
 def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
     todo, done = plan.device_ops[::-1], []
-    writers: dict[str, DeviceOp] = {}
-    folded = folded_later(plan)
+    hinted: set[int] = set()
     while todo:
         op = todo.pop()
-        op.slices = _slices(plan, op, writers, folded)
+        wanted = _wanted(plan, op)
+        op.slices = _slices(plan, op) if wanted is None else wanted
         parts = _within_span(plan, op)
         if parts:
             todo += parts[::-1]
-        else:
-            done.append(op)
-            writers[op.op.out.buffer] = op
+            continue
+        done.append(op)
+        if wanted is not None:
+            hinted.add(id(op))
     plan.device_ops = done
+    if config.lx_planning:
+        plan_together(plan, hinted)
 
 
-def _slices(plan: Plan, op: DeviceOp, writers: dict[str, DeviceOp], folded: Dims) -> list[int]:
+def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
     try:
-        hinted = _hinted(plan, op)
+        return _hinted(plan, op)
     except Unsupported:
         if not op.op.hints.get("backward"):
             raise
-        hinted = None
-    if hinted is not None:
-        return hinted
-    if op.op.name == "matmul":
-        from .divide_products import best_product_slices
+        return None
 
+
+def _slices(plan: Plan, op: DeviceOp) -> list[int]:
+    if op.op.name == "matmul":
         best = best_product_slices(plan, op)
         if best is not None:
             return best
     chosen = _chosen(plan, op)
-    followed = following(plan, op, writers, folded) if config.lx_planning else None
-    if followed and 2 * prod(followed) > prod(chosen) and _stays_within_span(plan, op, followed):
-        return followed
-    return chosen if _stays_within_span(plan, op, chosen) else _within_span_or(plan, op, chosen)
-
-
-def _stays_within_span(plan: Plan, op: DeviceOp, slices: list[int]) -> bool:
-    points = points_of(replace(op, slices=slices))
-    return all(
-        _reach(points, rows, side) + _jumped(plan, op, access, side) <= plan.span
-        for access, side, rows in zip(op.accesses(), op.sides, byte_strides(plan, op), strict=True)
-    )
+    return chosen if within_span(plan, op, chosen) else _within_span_or(plan, op, chosen)
 
 
 def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
@@ -86,7 +76,7 @@ def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
     fitting = [
         list(slices)
         for slices in product(*options)
-        if prod(chosen) <= prod(slices) <= plan.cores and _stays_within_span(plan, op, list(slices))
+        if prod(chosen) <= prod(slices) <= plan.cores and within_span(plan, op, slices)
     ]
     return max(fitting, key=prod, default=chosen)
 
@@ -148,74 +138,16 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
     return slices
 
 
-def share(count: int, units: int, quantum: int, cores: int) -> int:
-    """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
-    for shares in range(min(units, cores), 1, -1):
-        points = ceil_div(ceil_div(count, shares), quantum) * quantum
-        if points * (shares - 1) < count:
-            return shares
-    return 1
-
-
-def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
-    """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
-    along = [side.elements for side in op.sides if side.stick == loop]
-    if along:
-        return max(along)
-    step = abs(strides[-1][loop])
-    if loop >= len(op.counts) - op.reduced:
-        return 1
-    return 1 if step and step % STICK_BYTES == 0 else 0
-
-
-def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
-    """Bytes that each operand moves per step of each loop; for a stick loop the distance of two sticks."""
-    found = []
-    for access, side in zip(op.accesses(), op.sides, strict=True):
-        steps, rows = _dimension_bytes(plan, access), []
-        for loop, row in enumerate(side.steps):
-            if loop == side.stick:
-                rows.append(steps[side.tile_dim] if side.tile_dim >= 0 else 0)
-            else:
-                rows.append(sum(a * b for a, b in zip(row, steps, strict=True)))
-        found.append(rows)
-    return found
-
-
 def _reach(counts: list[int], strides: list[int], side: Coordinates) -> int:
     return reach_of(counts, strides, side.stick, side.elements)
-
-
-def reach_of(counts: Sequence[int], strides: Sequence[int], stick: int, elements: int) -> int:
-    """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
-    sticks = (ceil_div(n, elements) if i == stick else n for i, n in enumerate(counts))
-    return sum((n - 1) * abs(s) for n, s in zip(sticks, strides, strict=True)) + STICK_BYTES
-
-
-def _jumped(plan: Plan, op: DeviceOp, access: Access, side: Coordinates) -> int:
-    """How far index tensors may lead, in bytes."""
-    steps = _dimension_bytes(plan, access)
-    reach = 0
-    for index, (dim, step, along_sticks) in zip(op.op.indirect, side.jumps, strict=False):
-        count = index.extent // side.elements if along_sticks else index.extent
-        reach += (count - 1) * step * steps[side.tile_dim if along_sticks else dim]
-    return reach
-
-
-def _dimension_bytes(plan: Plan, access: Access) -> list[int]:
-    layout = plan.layouts[access.buffer]
-    steps = [STICK_BYTES // layout.device_size[-1]]
-    for n in reversed(layout.device_size[1:]):
-        steps.insert(0, steps[0] * n)
-    return steps
 
 
 def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     """Nothing if every core stays within the span, else the two halves of the op."""
     strides = byte_strides(plan, op)
-    points = points_of(op)
+    points = points_of(op, op.slices)
     for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
-        reach = _reach(points, rows, side) + _jumped(plan, op, access, side)
+        reach = _reach(points, rows, side) + jumped(plan, op, access, side)
         if reach <= plan.span:
             continue
         loops = [i for i in range(len(op.counts) - op.reduced) if points[i] > 1 and rows[i]]

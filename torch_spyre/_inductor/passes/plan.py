@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +11,9 @@ from ..._C import SpyreTensorLayout
 from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
 from .lift_views import Coordinates, Placement, Side, placement
+
+if TYPE_CHECKING:
+    from .regions import Residence
 
 STICK_BYTES = 128
 
@@ -46,7 +50,8 @@ class Plan:
     device_ops: list[DeviceOp] = field(default_factory=list)
     pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
     pool_bytes: int = 0
-    lx: dict[str, tuple[int, list[int]]] = field(default_factory=dict)  # buffers in LX: address, size on every core
+    lx: dict[str, tuple[int, Residence]] = field(default_factory=dict)  # buffers in LX: address, part of every core
+    bound_us: float = 0.0  # no plan of these ops in these layouts is faster
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 
     def placement(self, buffer: str) -> Placement:

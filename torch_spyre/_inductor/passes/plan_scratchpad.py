@@ -1,51 +1,54 @@
 """What stays in LX: buffers that every core reads just where it wrote them.
 
-A buffer inside a kernel goes to LX when its one writer and all its readers are divided so that each core finds its own
-part, and when there is room for that part as long as it is needed. Nothing is evicted: what does not fit goes through
-device memory. A pointwise result takes the place of an operand that is read for the last time there. An argument that
-several ops read is copied to LX once, where that pays.
+A buffer inside a kernel goes to LX when the ops that show it are divided so that each core finds its own part, and when
+there is room for that part as long as it is needed. Nothing is evicted: what does not fit goes through device memory. A
+pointwise result takes the place of an operand that is read for the last time there. An argument that several ops read
+is copied to LX once, where that pays.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
-from math import prod
 
 from ...backend.tiling import resident_budget
-from ...ops.table import OPS
 from .clone_inputs import clones, with_clones
-from .lift_views import Coordinates
-from .plan import STICK_BYTES, Plan
-from .regions import begins_of, can_hold, own_size
-
-
-@dataclass(frozen=True)
-class _Use:
-    """One side of an op that shows a buffer."""
-
-    at: int  # which op
-    position: int  # which side
-    writes: bool
+from .plan import Plan
+from .regions import Part, Residence, can_hold, lies_still, part_of, residence
+from .uses import Use, last_turn, takes_the_place_of, uses_of
 
 
 @dataclass
 class _Resident:
-    """A buffer that may stay: its size per core, from where to where it lives."""
+    """A buffer that may stay: its part, from where to where it lives."""
 
     name: str
-    size: list[int]
+    there: Residence
     first: int
     last: int
-    address: int = -1
+
+
+@dataclass
+class _Slot:
+    """A place in LX for buffers that take it over from one another, each at the op that reads the one before."""
+
+    members: list[_Resident]
+    address: int = 0
 
     @property
     def bytes(self) -> int:
-        return STICK_BYTES * prod(self.size[:-1])
+        return self.members[0].there.bytes
+
+    @property
+    def end(self) -> int:
+        return self.address + self.bytes
+
+    def meets(self, other: _Slot) -> bool:
+        """Whether both are alive at some op."""
+        return self.members[0].first <= other.members[-1].last and other.members[0].first <= self.members[-1].last
 
 
 def plan_scratchpad(plan: Plan) -> None:
-    """Fills ``plan.lx``: address and size per core of the buffers that stay."""
+    """Fills ``plan.lx``: address and part per core of the buffers that stay."""
     plain = plan.device_ops
     wanted = clones(plan)
     while wanted:
@@ -60,85 +63,52 @@ def plan_scratchpad(plan: Plan) -> None:
 
 
 def _place_all(plan: Plan) -> None:
+    """The largest first, at the lowest address that is free as long as it lives."""
     plan.lx.clear()
-    uses: dict[str, list[_Use]] = defaultdict(list)
-    for at, op in enumerate(plan.device_ops):
-        accesses = op.accesses()
-        for position, access in enumerate(accesses):
-            if plan.kernel.buffers[access.buffer].kind == "internal":
-                uses[access.buffer].append(_Use(at, position, position == len(accesses) - 1))
     budget = resident_budget()
-    placed: list[_Resident] = []
-    for name, shown in uses.items():
+    slots: list[_Slot] = []
+    for name, shown in uses_of(plan).items():
         resident = _resident(plan, name, shown)
-        if resident and resident.bytes <= budget and _place(plan, resident, placed, budget):
-            placed.append(resident)
-            plan.lx[name] = (resident.address, resident.size)
+        if resident is None or resident.there.bytes > budget:
+            continue
+        taken = next((slot for slot in slots if _is_taken_over(plan, slot.members[-1], resident)), None)
+        if taken is None:
+            slots.append(_Slot([resident]))
+        else:
+            taken.members.append(resident)
+    placed: list[_Slot] = []
+    for slot in sorted(slots, key=lambda slot: -slot.bytes):
+        for other in sorted((each for each in placed if each.meets(slot)), key=lambda each: each.address):
+            if other.address - slot.address >= slot.bytes:
+                break
+            slot.address = max(slot.address, other.end)
+        if slot.end <= budget:
+            placed.append(slot)
+            plan.lx.update((each.name, (slot.address, each.there)) for each in slot.members)
 
 
-def _resident(plan: Plan, name: str, shown: list[_Use]) -> _Resident | None:
+def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
     """None if some core would look for what another one wrote."""
-    first = shown[0]
-    readers = shown[1:]
-    if not first.writes or not readers or any(use.writes for use in readers):
+    if not shown[0].writes or all(use.writes for use in shown) or plan.placement(name).replicas:
         return None
-    writer = plan.device_ops[first.at]
-    side = writer.sides[-1]
-    if not can_hold(writer, side) or _is_moved(side) or plan.placement(name).replicas:
-        return None
-    size = own_size(writer, side, plan.elements(name))
-    begins = begins_of(writer, side)
-    for use in readers:
+    written: list[Part] = []
+    read: list[Part] = []
+    for use in shown:
         op = plan.device_ops[use.at]
-        theirs = op.sides[use.position]
-        if not can_hold(op, theirs) or _is_moved(theirs):
+        side = op.sides[use.position]
+        if not lies_still(side) or not can_hold(op, side, op.slices):
             return None
-        wanted = begins_of(op, theirs)
-        if len(wanted) > len(begins) or wanted != begins[: len(wanted)]:
-            return None
-        if any(mine < other for mine, other in zip(size, own_size(op, theirs, plan.elements(name)), strict=True)):
-            return None
-    return _Resident(name, size, first.at, _last_turn(plan, first.at, readers[-1].at))
+        (written if use.writes else read).append(part_of(op, side, plan.elements(name), op.slices))
+    there = residence(written, read)
+    if there is None:
+        return None
+    return _Resident(name, there, shown[0].at, last_turn(plan, shown[0].at, shown[-1].at))
 
 
-def _is_moved(side: Coordinates) -> bool:
-    """Whether loops around the op move it on."""
-    return any(map(any, side.turns))
-
-
-def _last_turn(plan: Plan, first: int, last: int) -> int:
-    """What was made before a loop is read again in each of its turns."""
-    mine, turns = plan.device_ops[first].op.turns, plan.device_ops[last].op.turns
-    if mine == turns:
-        return last
-    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].op.turns[:1] == turns[:1]:
-        last += 1
-    return last
-
-
-def _place(plan: Plan, new: _Resident, placed: list[_Resident], budget: int) -> bool:
-    """The place of an operand that is read for the last time, or the lowest address with room."""
-    alive = [old for old in placed if old.last >= new.first]
-    for old in alive:
-        if _gives_its_place(plan, old, new):
-            new.address = old.address
-            return True
-    new.address = 0
-    for old in sorted(alive, key=lambda old: old.address):
-        if old.address - new.address >= new.bytes:
-            break
-        new.address = max(new.address, old.address + old.bytes)
-    return new.address + new.bytes <= budget
-
-
-def _gives_its_place(plan: Plan, old: _Resident, new: _Resident) -> bool:
+def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
     """Whether the op that makes the new one reads the old one for the last time, element by element."""
-    op = plan.device_ops[new.first]
-    if old.last != new.first or OPS[op.op.name].kind != "pointwise" or old.size != new.size:
-        return False
-    mine = op.sides[-1]
-    return all(
-        (side.steps, side.stick, plan.elements(access.buffer)) == (mine.steps, mine.stick, plan.elements(new.name))
-        for access, side in zip(op.accesses(), op.sides, strict=True)
-        if access.buffer == old.name
+    return (
+        old.last == new.first
+        and old.there == new.there
+        and takes_the_place_of(plan, plan.device_ops[new.first], old.name)
     )

@@ -2,53 +2,106 @@
 
 from __future__ import annotations
 
-from ...ir.folds import core_slices
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import prod
+
+from ...ir.folds import core_slices, divided
 from .lift_views import Coordinates
-from .plan import DeviceOp, ceil_div
+from .plan import STICK_BYTES, DeviceOp, ceil_div
 
 
-def can_hold(op: DeviceOp, side: Coordinates) -> bool:
+@dataclass(frozen=True)
+class Part:
+    """What the cores have of an operand, in device coordinates."""
+
+    origin: tuple[int, ...]  # of core 0
+    apart: tuple[tuple[int, ...], ...]  # by core: how far behind core 0 it begins
+    size: tuple[int, ...]  # in whole sticks
+
+
+@dataclass(frozen=True)
+class Residence:
+    """A buffer's place in every core's LX: the core's part begins ``origin`` behind that of core 0's in memory."""
+
+    origin: tuple[int, ...]
+    size: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return STICK_BYTES * prod(self.size[:-1])
+
+
+def can_hold(op: DeviceOp, side: Coordinates, slices: Sequence[int]) -> bool:
     """Whether a core that carries out its part of the op finds its part of the operand in its own LX."""
-    folds_together = any(slices > 1 for slices in op.slices[len(op.counts) - op.reduced :])
+    folds_together = any(cores > 1 for cores in slices[len(op.counts) - op.reduced :])
     return not folds_together and not side.jumps and all(step >= 0 for row in side.steps for step in row)
 
 
-def points_of(op: DeviceOp) -> list[int]:
+def lies_still(side: Coordinates) -> bool:
+    """No index leads elsewhere, no loop around the op moves it on, it is not walked backwards."""
+    return not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
+
+
+def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
     """What every core but the last takes of each loop: whole sticks of all that lies along it."""
     points = []
-    for loop, (count, slices) in enumerate(zip(op.counts, op.slices, strict=True)):
+    for loop, (count, cores) in enumerate(zip(op.counts, slices, strict=True)):
         unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
-        share = ceil_div(count, slices)
-        points.append(min(ceil_div(share, unit) * unit, count) if slices > 1 else share)
+        points.append(divided("", count, cores, unit).points)
     return points
 
 
-def own_size(op: DeviceOp, side: Coordinates, elements: int) -> list[int]:
-    """The device size of a core's part, in whole sticks."""
-    points = points_of(op)
+def part_of(op: DeviceOp, side: Coordinates, elements: int, slices: Sequence[int]) -> Part:
+    """The part of an operand that each core has if the loops are shared so."""
+    points = points_of(op, slices)
+    moved: list[tuple[int, ...]] = []  # by loop: how far one core's share lies behind the one before it
     size = [1] * len(side.constant)
     for loop, row in enumerate(side.steps):
-        for dim, step in enumerate(row):
-            if loop != side.stick:
-                size[dim] += step * (points[loop] - 1)
-    if side.stick >= 0 and side.tile_dim >= 0:
-        size[side.tile_dim] += ceil_div(points[side.stick], side.elements) - 1
-    return [*size[:-1], elements]
+        if loop != side.stick:
+            moved.append(tuple(step * points[loop] for step in row))
+            size = [n + step * (points[loop] - 1) for n, step in zip(size, row, strict=True)]
+            continue
+        sticks = [0] * len(size)
+        if side.tile_dim >= 0:
+            sticks[side.tile_dim] = points[loop] // side.elements
+            size[side.tile_dim] += ceil_div(points[loop], side.elements) - 1
+        moved.append(tuple(sticks))
+    apart = tuple(
+        tuple(sum(at * far[dim] for at, far in zip(shares, moved, strict=True)) for dim in range(len(size)))
+        for shares in core_slices(tuple(slices))
+    )
+    return Part(tuple(side.constant), apart, (*size[:-1], elements))
 
 
-def begins_of(op: DeviceOp, side: Coordinates) -> list[tuple[int, ...]]:
-    """Where each core's part begins, in device coordinates."""
-    points = points_of(op)
-    found = []
-    for slices in core_slices(tuple(op.slices)):
-        at = list(side.constant)
-        for loop, (slice_, row) in enumerate(zip(slices, side.steps, strict=True)):
-            begin = slice_ * points[loop]
-            if loop == side.stick:
-                if side.tile_dim >= 0:
-                    at[side.tile_dim] += begin // side.elements
-            else:
-                for dim, step in enumerate(row):
-                    at[dim] += begin * step
-        found.append(tuple(at))
-    return found
+def residence(written: Sequence[Part], read: Iterable[Part]) -> Residence | None:
+    """Where a buffer can stay in LX, if every core reads only what it wrote itself; None if some would not."""
+    apart = written[0].apart
+    boxes = {(part.origin, part.size) for part in written}
+    low = tuple(map(min, zip(*(origin for origin, _ in boxes), strict=True)))
+    high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))
+    size = tuple(b - a for a, b in zip(low, high, strict=True))
+    # Several writers fill it without gaps, and what one core has is no other's.
+    if len(boxes) > 1 and (sum(prod(size) for _, size in boxes) != prod(size) or not _disjoint(apart, size)):
+        return None
+    for part in (*written, *read):
+        if part.apart != apart[: len(part.apart)]:
+            return None
+        inside = zip(low, part.origin, _end(part.origin, part.size), high, strict=True)
+        if not all(a <= begin and end <= b for a, begin, end, b in inside):
+            return None
+    return Residence(low, size)
+
+
+@cache
+def _disjoint(apart: tuple[tuple[int, ...], ...], size: tuple[int, ...]) -> bool:
+    """Whether boxes of that size, one per core, have nothing in common."""
+    return all(
+        any(abs(a - b) >= n for a, b, n in zip(one, other, size, strict=True)) for one, other in combinations(apart, 2)
+    )
+
+
+def _end(origin: tuple[int, ...], size: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + n for a, n in zip(origin, size, strict=True))
