@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from ..._C import get_device_dtype
@@ -11,42 +12,45 @@ from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
 
 def elide_copies(kernel: Kernel) -> None:
     """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
-    at = 0
-    while at < len(kernel.ops):
-        rewritten = _elided(kernel, at)
-        if rewritten is None:
-            at += 1
-        else:
-            kernel.ops = rewritten
-    kernel.ops = [op for op in kernel.ops if not (op.name == "copy" and op.ins[0] == op.out)]
+    ops = dict(enumerate(kernel.ops))  # by position; what is elided leaves a gap
+    users: dict[str, set[int]] = defaultdict(set)  # positions of the ops that touch a buffer
+    for at, op in ops.items():
+        for name in (op.out.buffer, *op.reads()):
+            users[name].add(at)
+    for at in range(len(ops)):
+        copy = ops[at]
+        moved = _elided(kernel, ops, users, at)
+        if moved is None:
+            continue
+        del ops[at]
+        ops.update(moved)
+        users[copy.out.buffer] = (users[copy.out.buffer] - {at}) | set(moved)
+    kernel.ops = [ops[at] for at in sorted(ops) if not (ops[at].name == "copy" and ops[at].ins[0] == ops[at].out)]
 
 
-def _elided(kernel: Kernel, at: int) -> list[LoopOp] | None:
-    copy = kernel.ops[at]
+def _elided(kernel: Kernel, ops: dict[int, LoopOp], users: dict[str, set[int]], at: int) -> dict[int, LoopOp] | None:
+    """The ops that change where the copy at a position is not needed; None where it is."""
+    copy = ops[at]
     source = copy.ins[0] if copy.name == "copy" else None
     if not isinstance(source, Access) or not _worth_it(kernel, copy, source):
         return None
     buffer = kernel.buffers[source.buffer]
-    users = [i for i, op in enumerate(kernel.ops) if i != at and buffer.name in (op.out.buffer, *op.reads())]
-    writers = [i for i in users if kernel.ops[i].out.buffer == buffer.name]
+    touching = sorted(users[buffer.name] - {at})
+    writers = [i for i in touching if ops[i].out.buffer == buffer.name]
     if not writers or writers[-1] > at:
         return None
     # The old contents of the target must not be needed from the first write on, but point by point where they are
     # written; its new contents must stay as they are while others still read the buffer.
-    for i, op in enumerate(kernel.ops):
-        if i == at:
-            continue
-        touches = copy.out.buffer in (op.out.buffer, *op.reads())
-        if touches and writers[0] < i < at:
+    for i in users[copy.out.buffer] - {at}:
+        if writers[0] < i < at:
             return None
-        if touches and i == writers[0] and not _reads_where_it_writes(op, copy, buffer):
+        if i == writers[0] and not _reads_where_it_writes(ops[i], copy, buffer):
             return None
-        if op.out.buffer == copy.out.buffer and i > at and any(user > i for user in users):
+        if ops[i].out.buffer == copy.out.buffer and i > at and touching[-1] > i:
             return None
-    moved = [None if i == at else _moved(op, copy, buffer) for i, op in enumerate(kernel.ops)]
-    if any(op is None for i, op in enumerate(moved) if i != at):
-        return None
-    return [op for op in moved if op is not None]
+    moved = {i: _moved(ops[i], copy, buffer) for i in touching}
+    found = {i: op for i, op in moved.items() if op is not None}
+    return found if len(found) == len(moved) else None
 
 
 def _worth_it(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
