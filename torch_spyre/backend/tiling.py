@@ -77,7 +77,7 @@ def footprint(step: dict[str, Any], tile: list[int]) -> int:
     """Bytes of one tile of every operand, in whole sticks, and no less than the card's verifier counts."""
     table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
     operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "argument" in operand]
-    return sum(max(_sticks(*each) * STICK_BYTES, _elements(*each)) for each in operands)
+    return sum(max(sticks_of(*each) * STICK_BYTES, _elements(*each)) for each in operands)
 
 
 def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
@@ -90,7 +90,8 @@ def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
     return prod(counts) * STICK_BYTES // elements
 
 
-def _sticks(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+    """Sticks that so many points of each dimension touch; ``indexed``: an index chooses them."""
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     counts = []
     for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):
