@@ -17,7 +17,7 @@ def _register() -> None:
     from .card import description
     from .constants import DEVICE_NAME
 
-    _C.set_hardware_file(str(description.selected_file()))
+    _C.set_hardware_file(description.file_for_card())
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
     from . import device

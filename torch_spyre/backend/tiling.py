@@ -11,9 +11,6 @@ from ..card import description
 from ..ir.folds import divided
 from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
-RESERVED_BYTES = 64 * 1024  # of LX, for the program itself
-ARRAY_ROWS = 64  # fill the matrix unit; fewer rows waste it
-
 
 def resident_budget() -> int:
     """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
@@ -27,7 +24,8 @@ def tile_budget(resident: int) -> int:
 
 @cache
 def _budget(left: float) -> int:
-    return round((description.constants()["lx_bytes"] - RESERVED_BYTES) * (1 - left) / STICK_BYTES) * STICK_BYTES
+    card = description.constants()
+    return round((card["lx_bytes"] - card["lx_reserved_bytes"]) * (1 - left) / STICK_BYTES) * STICK_BYTES
 
 
 def resident_end(step: dict[str, Any]) -> int:
@@ -65,7 +63,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     units, tile = _units(step), _points(step)
     grains = list(units)
     if step["op"] == "matmul":
-        grains[-3] = ARRAY_ROWS
+        grains[-3] = int(description.constants()["pt_rows"])
     for least in (grains, units):
         for i, grain in enumerate(least):
             while tile[i] > grain and 2 * footprint(step, tile) > budget:
