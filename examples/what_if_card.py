@@ -1,4 +1,4 @@
-"""What if the card were another one? A transformer layer, timed on cards that differ from the real one in a line or two.
+"""What if the card were another one? A transformer layer, timed on cards that differ from the real one in few lines.
 
 A hardware description is a file; ``SPYRE_HARDWARE`` names it. It says only what differs from its base, and everything
 follows: plans, programs, the clock. A process has one kind of card, so each runs in a process of its own, in ``timing``

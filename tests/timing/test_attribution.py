@@ -45,6 +45,23 @@ def test_no_op_is_faster_than_its_bound(block):
         assert step.us >= step.least_us, step
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.topk(x, 4).values,
+        lambda x: x.cumsum(-1),
+        lambda x: x.argmax(-1),
+        lambda x: x.sum(0),
+        lambda x: x.t().contiguous(),
+        lambda x: x[torch.tensor([3, 3, 1] * 50).to(x.device)],
+    ],
+    ids=["topk", "cumsum", "argmax", "sum", "transpose", "gather"],
+)
+def test_no_kind_of_step_is_faster_than_its_bound(function):
+    for row in recorded(function, halves(512, 128)).rows():
+        assert row.us >= row.least_us, row
+
+
 def test_the_bound_of_a_product_with_many_rows_is_arithmetic(block):
     card = description.constants()
     products = {row.extents: row for row in block.rows() if row.op == "matmul"}

@@ -25,6 +25,7 @@ from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
 # Steps that move data; all others but products are the vector unit's.
 _MOVES = ("copy", "fill", "restickify", "gather", "scatter")
+_FOLDED = {"scan": 1, "topk": 1}  # dimensions, of steps that do not say how many
 _INDEXED = {"gather": 1, "scatter": 0}  # the operand that an index goes into
 PATTERN_SHARE = 0.25  # of the time in device memory, beyond which not the bytes but the way they are walked decides
 
@@ -173,7 +174,8 @@ def _arithmetic_us(step: dict[str, Any]) -> float:
         return 0.0
     card, operands = description.constants(), step["operands"]
     widest = operands[1] if len(operands) > 1 and "value" not in operands[1] else operands[0]
-    folds_lanes = widest.get("stick", -1) >= len(step["extents"]) - step.get("reduced", 0)
+    folded = step.get("reduced", _FOLDED.get(step["op"], 0))
+    folds_lanes = widest.get("stick", -1) >= len(step["extents"]) - folded
     per_stick = card["lane_fold_ns"] if folds_lanes else card["vector_stick_ns"]
     if step.get("special") and not folds_lanes:
         per_stick += card["special_function_ns"]
