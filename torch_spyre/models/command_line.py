@@ -69,7 +69,7 @@ def refusals_of_the_card() -> Iterator[None]:
         raise ModelError(f"the card has too little memory: {str(error).splitlines()[0]}") from error
 
 
-# Who is on the stack while a model is compiled, from the innermost to the outermost, and what that does.
+# Who is on the stack while a model is compiled, and what that does; the innermost one is at work.
 _COMPILERS = {
     "torch_spyre/backend/": "scheduling its program",
     "torch_spyre/execution/": "keeping its program",
@@ -84,8 +84,9 @@ def compiler_at_work(thread: int) -> Callable[[], str]:
     """Says what a thread that compiles is doing: how long that takes is known when it is done, where it is always."""
 
     def said() -> str:
-        files = {frame.filename for frame in traceback.extract_stack(sys._current_frames()[thread])}
-        return next((what for part, what in _COMPILERS.items() if any(part in file for file in files)), "running it")
+        files = [frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._current_frames()[thread])]
+        found = (what for file in files for part, what in _COMPILERS.items() if part in file)
+        return next(found, "running it")
 
     return said
 
