@@ -17,7 +17,7 @@ def _register() -> None:
     from .card import description
     from .constants import DEVICE_NAME
 
-    _C.set_hardware_file(str(description.selected_file()))
+    _C.set_hardware_file(description.file_for_card())
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
     from . import device
@@ -44,6 +44,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card"):
+    if name in ("constants", "device", "ops", "streams", "card", "timing"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

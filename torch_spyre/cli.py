@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .models import run
+from .models import run, timing
 from .models.errors import ModelError
 
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The exit code is 2 for models that cannot be run, 130 after Ctrl-C, and 1 for everything else.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
         arguments.command(arguments)
     except KeyboardInterrupt:
@@ -47,9 +47,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    timing = commands.add_parser("timing", help="the modelled clock")
-    actions = timing.add_subparsers(required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="score the clock against kernels measured on real cards")
+    timing.add_arguments(commands.add_parser("timing", help="a model by the modelled clock: how long, and why"))
+    check = commands.add_parser("timing check", help="score the clock against kernels measured on real cards")
     check.add_argument("table", type=Path, nargs="?", help="another table than the package's own, in its form")
     check.add_argument("--family", action="append", help="only these families of kernels")
     check.add_argument("--worst", type=int, default=15, help="how many of the rows that are farthest off to show")
@@ -57,10 +56,18 @@ def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     check.set_defaults(command=_check_timing)
 
 
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one."""
+    first = next((i for i, word in enumerate(arguments) if not word.startswith("-")), 0)
+    if list(arguments[first : first + 2]) == ["timing", "check"]:
+        return [*arguments[:first], "timing check", *arguments[first + 2 :]]
+    return list(arguments)
+
+
 def _check_timing(arguments: argparse.Namespace) -> None:
     os.environ["SPYRE_CARD"] = "timing"  # no values, no memory
     os.environ["SPYRE_KERNEL_CACHE"] = "0"
-    from .models.progress import Progress
+    from .progress import Progress
     from .timing import check, table
 
     rows = table.read(arguments.table or table.PATH)

@@ -66,7 +66,7 @@ def test_keys_cover_text_signature_cores_hardware_and_settings(monkeypatch, tmp_
         patch.setattr(_C, "card_cores", lambda index: 7)
         keys.append(kernel_cache.key_of("kernel", SIGNATURE))
     hardware = tmp_path / "card.toml"
-    hardware.write_text("cores = 8\n")
+    hardware.write_text('base = "spyre"\ncores = 8\n')
     monkeypatch.setenv("SPYRE_HARDWARE", str(hardware))
     keys.append(kernel_cache.key_of("kernel", SIGNATURE))
     assert len(set(keys)) == len(keys)

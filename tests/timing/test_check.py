@@ -1,7 +1,9 @@
 """The clock against kernels that were measured on real cards: every row is compiled, and its program timed."""
 
 import pytest
+import torch
 
+from torch_spyre import timing
 from torch_spyre.timing import check, table
 
 
@@ -46,8 +48,33 @@ def test_errors_are_counted():
     assert check.failures(found) == ["pointwise: RMS error 7.1%, the bound is 5%"]
 
 
-def test_a_table_that_is_none_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "family,source,op,dims,cores,config,us,note\npointwise,x,neg,64xmany,32,,1.0,\n",
+        "op,dims,cores,config,us\nneg,64x64,32,,1.0\n",
+        "family,op,dims,cores,config,us\npointwise,neg,64x64,32\n",
+    ],
+    ids=["sizes", "no family", "short"],
+)
+def test_a_table_that_is_none_is_refused(tmp_path, text):
     path = tmp_path / "table.csv"
-    path.write_text("family,source,op,dims,cores,config,us,note\npointwise,x,neg,64xmany,32,,1.0,\n")
+    path.write_text(text)
     with pytest.raises(ValueError, match="this is no row of measured kernels"):
         table.read(path)
+
+
+def test_softmax_without_tiles_is_one_tile():
+    """As a table has it whose rows were measured without a tile loop."""
+    whole, tiled = (
+        table.program_of(table.Row("softmax", "softmax", "512x256", 32, c, 1.0)) for c in ("", "lx1_tiles4")
+    )
+    x = torch.randn(512, 256).half().to("spyre")
+    rows = []
+    for program in (whole, tiled):
+        compiled = program.compiled(program.function)
+        compiled(x)
+        with timing.record() as recording:
+            compiled(x)
+        rows.append({step.extents[-2] for step in timing.steps_of(recording.launches[0]) if len(step.extents) > 1})
+    assert rows == [{512}, {128}]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch.utils._config_module import install_config_module
 
+from ..card import description
+
 
 def _number(name: str, default: str, low: float, high: float) -> float:
     """A number from the environment; a text that is none, or lies outside, is refused by name."""
@@ -22,6 +24,10 @@ def _number(name: str, default: str, low: float, high: float) -> float:
     return value
 
 
+def _cores() -> float:
+    return description.constants()["cores"]
+
+
 def _flag(name: str, default: bool) -> bool:
     given = os.environ.get(name, "")
     if given not in ("", "0", "1"):
@@ -30,7 +36,7 @@ def _flag(name: str, default: bool) -> bool:
 
 
 # Cores that work may be divided over; the card may have fewer.
-sencores: int = int(_number("SENCORES", "32", 1, 32))
+sencores: int = int(_number("SENCORES", f"{_cores():g}", 1, _cores()))
 
 # Keep in LX what the cores themselves read again.
 lx_planning: bool = _flag("LX_PLANNING", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -218,7 +219,11 @@ def tensors_of(meta: Any) -> list[torch.Tensor]:
 
 
 def source_of(node: fx.Node) -> str:
-    """The user's line that a node comes from: the last frame of its stack trace."""
+    """The user's line that a node comes from: the last frame of its stack trace that is not PyTorch's own."""
     trace = node.meta.get("stack_trace") or ""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
-    return frames[-1] if frames else ""
+    theirs = [frame for frame in frames if not frame.startswith(_IN_PYTORCH)]
+    return next(reversed(theirs or frames), "")
+
+
+_IN_PYTORCH = f'File "{Path(torch.__file__).parent}/'

@@ -11,9 +11,6 @@ from ..card import description
 from ..ir.folds import divided
 from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
-RESERVED_BYTES = 64 * 1024  # of LX, for the program itself
-ARRAY_ROWS = 64  # fill the matrix unit; fewer rows waste it
-
 
 def resident_budget() -> int:
     """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
@@ -27,7 +24,8 @@ def tile_budget(resident: int) -> int:
 
 @cache
 def _budget(left: float) -> int:
-    return round((description.constants()["lx_bytes"] - RESERVED_BYTES) * (1 - left) / STICK_BYTES) * STICK_BYTES
+    card = description.constants()
+    return round((card["lx_bytes"] - card["lx_reserved_bytes"]) * (1 - left) / STICK_BYTES) * STICK_BYTES
 
 
 def resident_end(step: dict[str, Any]) -> int:
@@ -65,7 +63,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     units, tile = _units(step), _points(step)
     grains = list(units)
     if step["op"] == "matmul":
-        grains[-3] = ARRAY_ROWS
+        grains[-3] = int(description.constants()["pt_rows"])
     for least in (grains, units):
         for i, grain in enumerate(least):
             while tile[i] > grain and 2 * footprint(step, tile) > budget:
@@ -77,7 +75,7 @@ def footprint(step: dict[str, Any], tile: list[int]) -> int:
     """Bytes of one tile of every operand, in whole sticks, and no less than the card's verifier counts."""
     table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
     operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "argument" in operand]
-    return sum(max(_sticks(*each) * STICK_BYTES, _elements(*each)) for each in operands)
+    return sum(max(sticks_of(*each) * STICK_BYTES, _elements(*each)) for each in operands)
 
 
 def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
@@ -90,7 +88,8 @@ def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
     return prod(counts) * STICK_BYTES // elements
 
 
-def _sticks(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+    """Sticks that so many points of each dimension touch; ``indexed``: an index chooses them."""
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     counts = []
     for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):

@@ -1,17 +1,78 @@
-"""Which card is simulated: the constants of a description file."""
+"""Which card is simulated: the constants of a description file.
+
+A file says all of them, or names what it differs from: ``base = "spyre"`` is the package's own description, any other
+text a file beside it.
+"""
 
 import os
 import tomllib
 from functools import cache
+from math import inf
 from pathlib import Path
+from typing import Any
+
+OWN = Path(__file__).with_name("spyre.toml")
 
 
 def selected_file() -> Path:
     """The description in force: ``SPYRE_HARDWARE`` names another file than the package's own."""
-    return Path(os.environ.get("SPYRE_HARDWARE") or Path(__file__).with_name("spyre.toml"))
+    return Path(os.environ.get("SPYRE_HARDWARE") or OWN)
+
+
+def constants() -> dict[str, float]:
+    """Every constant of the description by name. Raises ValueError naming the file and what is wrong with it."""
+    return _read(selected_file().absolute())
+
+
+def file_for_card() -> str:
+    """The description as the software card reads it, one ``name = number`` per line: the file itself, or one in memory
+    where it has a base."""
+    path, found = selected_file(), constants()
+    return _written(tuple(found.items())) if _base(path.absolute()) else str(path)
 
 
 @cache
-def constants() -> dict[str, float]:
-    """Every constant of the description by name."""
-    return tomllib.loads(selected_file().read_text())
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, float]:
+    given = _parsed(path)
+    base = _base(path)
+    if base in (path, *above):
+        raise ValueError(f"the hardware description {path} is its own base")
+    found = {**(_read(base, (*above, path)) if base else {}), **given}
+    found.pop("base", None)
+    _check(path, found)
+    return found
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read the hardware description {path}: {error}") from error
+
+
+def _base(path: Path) -> Path | None:
+    name = _parsed(path).get("base")
+    if name is None:
+        return None
+    return OWN if name == "spyre" else path.parent / str(name)
+
+
+def _check(path: Path, found: dict[str, float]) -> None:
+    """Refuses what no card is told: a name with a slip in it would change nothing, and nobody would see that."""
+    known = _parsed(OWN)
+    for name, value in found.items():
+        if name not in known:
+            raise ValueError(f"the hardware description {path} has {name}, which is no constant of a card")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
+            raise ValueError(f"the hardware description {path}: {name} = {value} is no number of a card")
+    if missing := [name for name in known if name not in found]:
+        raise ValueError(f'the hardware description {path} lacks {missing[0]}; base = "spyre" would bring the rest')
+    if found["stick_bytes"] != known["stick_bytes"]:
+        raise ValueError(f"the hardware description {path}: sticks have {known['stick_bytes']} bytes on every card")
+
+
+@cache
+def _written(found: tuple[tuple[str, float], ...]) -> str:
+    file = os.memfd_create("hardware description")  # as long as the process: cards are made when they are first used
+    os.write(file, "".join(f"{name} = {value}\n" for name, value in found).encode())
+    return f"/proc/self/fd/{file}"

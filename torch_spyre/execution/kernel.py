@@ -12,7 +12,8 @@ from .. import _C
 from .._inductor import logging
 from .._inductor.loop_ir import Kernel, from_json
 from ..constants import DEVICE_NAME
-from . import kernel_cache
+from . import kernel_cache, launches
+from .launches import Launch
 from .signature import signature_of
 
 Maker = Callable[[torch.device], torch.Tensor]
@@ -20,10 +21,11 @@ Maker = Callable[[torch.device], torch.Tensor]
 
 def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
     """What runs a kernel on inputs that lie like these, None if nothing has to; and descriptions of its outputs."""
-    return _plan_for(kernel.to_json(), inputs)
+    plan, code = _prepared(kernel.to_json(), inputs)
+    return plan, code["outputs"]
 
 
-def _plan_for(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
+def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
     signature = signature_of(inputs)
 
     def compile_here() -> dict[str, Any]:
@@ -34,7 +36,7 @@ def _plan_for(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
     description = kernel_cache.find_or_build(text, signature, compile_here)
     # Tensors of no elements have no memory to launch with, and nothing to do.
     runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
-    return _C.prepare_kernel(description) if runs else None, description["outputs"]
+    return _C.prepare_kernel(description) if runs else None, description
 
 
 class SpyreKernel:
@@ -47,24 +49,27 @@ class SpyreKernel:
         self.text = text
         self.device = None if device is None else torch.device(DEVICE_NAME, device)
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
-        self._variants: dict[bytes, tuple[_C.JobPlan | None, list[Maker]]] = {}
+        self._variants: dict[bytes, tuple[Launch | None, list[Maker]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        plan, makers = self._variants.get(_C.argument_signature(inputs)) or self._prepare(inputs)
+        launch, makers = self._variants.get(_C.argument_signature(inputs)) or self._prepare(inputs)
         device = self.device or inputs[0].device
         outputs = [make(device) for make in makers]
-        if plan is not None:
-            _C.launch_jobplan(plan, [*inputs, *outputs])
+        if launch is not None:
+            _C.launch_jobplan(launch.plan, [*inputs, *outputs])
+            for listener in launches.listeners:
+                listener(launch)
         return outputs
 
-    def _prepare(self, inputs: tuple[torch.Tensor, ...]) -> tuple[_C.JobPlan | None, list[Maker]]:
+    def _prepare(self, inputs: tuple[torch.Tensor, ...]) -> tuple[Launch | None, list[Maker]]:
         key = _C.argument_signature(inputs)
         with self._lock:
             if key not in self._variants:
                 with logging.artifacts_in(self._artifacts):
-                    plan, outputs = _plan_for(self.text, inputs)
-                self._variants[key] = plan, [_maker(output) for output in outputs]
+                    plan, code = _prepared(self.text, inputs)
+                launch = None if plan is None else Launch(plan, code)
+                self._variants[key] = launch, [_maker(output) for output in code["outputs"]]
             return self._variants[key]
 
 

@@ -79,7 +79,7 @@ def key_of(text: str, signature: Sequence[Argument]) -> str:
     parts = {
         "kernel": text,
         "signature": [[str(argument.layout), argument.offset, argument.storage] for argument in signature],
-        "hardware": card_description.selected_file().read_text(),
+        "hardware": card_description.constants(),
         "cores": _C.card_cores(_C.current_device()),
         "lx": resident_budget(),
         "flex": _C.flex_device(),

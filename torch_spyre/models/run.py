@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import signal
 import sys
 import threading
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Iterator
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..progress import Progress
+from .command_line import (
+    compiler_at_work,
+    ended_by_a_signal,
+    import_models,
+    need_transformers,
+    refusals_of_the_card,
+    without_warnings,
+)
 from .errors import ModelError
-from .progress import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["SPYRE_CARD"] = arguments.mode
     progress = Progress()
     with progress.stage("starting"):
-        _import_models()
+        import_models()
     from .. import _C
     from . import report
 
@@ -75,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     if mode == "timing" and (arguments.compare or arguments.chat):
         raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
-    with _ended_by_a_signal(), _without_warnings(), _refusals_of_the_card():
+    with ended_by_a_signal(), without_warnings(), refusals_of_the_card():
         session = _Session(arguments, mode == "timing", progress)
         if arguments.chat:
             if session.tokenizer is None:
@@ -249,7 +252,7 @@ class _Session:
             return [self._read_prompt(steps)]
         opening: list[Step] = []
         for name in ("compiling for the prompt", "compiling for a token"):
-            with self.progress.stage(name, _compiler_at_work(threading.get_ident())):
+            with self.progress.stage(name, compiler_at_work(threading.get_ident())):
                 opening += islice(steps, 1)
         return opening
 
@@ -290,78 +293,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ModelError("--temperature is at least 0, and --top-p between 0 and 1")
     if not 0 <= arguments.seed < 2**63:
         raise ModelError(f"--seed {arguments.seed} is no number of 63 bits")
-    if find_spec("transformers") is None:
-        raise ModelError("spyre run needs transformers: pip install 'transformers==5.19.*'")
-
-
-def _import_models() -> None:
-    """What takes seconds. Nothing is looked for on the network, and nothing is printed between the tokens."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import transformers
-
-    from . import generation, loading, report  # noqa: F401
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """The report says what warnings would say in the middle of a sentence."""
-    from .. import device
-
-    downcast = device.get_downcast_warning()
-    device.set_downcast_warning(False)
-    device.reset_fallback_counts()
-    device.reset_peak_memory_stats()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=device.FallbackWarning)
-            warnings.filterwarnings("ignore", message="SPYRE_CARD=timing")
-            yield
-    finally:
-        device.set_downcast_warning(downcast)
-
-
-@contextmanager
-def _ended_by_a_signal() -> Iterator[None]:
-    """Ended from outside, what is being written is cleaned up as after Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _refusals_of_the_card() -> Iterator[None]:
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"the card has too little memory: {str(error).splitlines()[0]}") from error
-
-
-# Who is on the stack while a model is compiled, from the innermost to the outermost, and what that does.
-_COMPILERS = {
-    "torch_spyre/backend/": "scheduling its program",
-    "torch_spyre/execution/": "keeping its program",
-    "torch_spyre/_inductor/": "planning its kernels",
-    "torch/_inductor/": "fusing its ops",
-    "torch/_functorch/": "decomposing its ops",
-    "torch/_dynamo/": "tracing the model",
-}
-
-
-def _compiler_at_work(thread: int) -> Callable[[], str]:
-    """Says what a thread that compiles is doing: how long that takes is known when it is done, where it is always."""
-
-    def said() -> str:
-        files = {frame.filename for frame in traceback.extract_stack(sys._current_frames()[thread])}
-        return next((what for part, what in _COMPILERS.items() if any(part in file for file in files)), "running it")
-
-    return said
+    need_transformers("spyre run")
 
 
 def _stop_tokens(model: Any) -> frozenset[int]:

@@ -1,1 +1,9 @@
-"""How well the clock keeps time: kernels that were measured on real cards, compiled and timed by the model."""
+"""How long the card takes, and why; and how well its clock keeps time.
+
+``record()`` collects what a program launches, ``attribute()`` says where the time of launches goes.
+"""
+
+from .attribution import Row, Step, attribute, steps_of
+from .recording import Recording, record
+
+__all__ = ["Recording", "Row", "Step", "attribute", "record", "steps_of"]

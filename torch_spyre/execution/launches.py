@@ -1,0 +1,33 @@
+"""Who wants to know what compiled code launches, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _C
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A plan on its way to the card, and the description that it was prepared from."""
+
+    plan: _C.JobPlan
+    code: dict[str, Any]
+
+
+Listener = Callable[[Launch], None]
+
+listeners: list[Listener] = []
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Inside, ``listener`` hears of every launch of compiled code, of all threads."""
+    listeners.append(listener)
+    try:
+        yield
+    finally:
+        listeners.remove(listener)

@@ -1,0 +1,86 @@
+"""The two things that a language model does, timed: reading a prompt at once, and writing a token after others.
+
+Both are compiled, with the tokens on the card at their beginning and the logits there at their end. Values do not
+matter, so this is for a card in ``timing`` mode; sizes are exact, where :mod:`.generation` pads them to a ladder.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import timing
+from ..constants import DEVICE_NAME
+from .bucketed_cache import BucketedCache
+from .errors import ModelError
+
+STICK = 64  # slots of a cache come in whole sticks of halves
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A forward that was compiled and then timed."""
+
+    name: str
+    tokens: int  # that it reads
+    context: int  # tokens before them
+    batch: int
+    compile_seconds: float
+    recording: timing.Recording
+
+
+def time_prefill(model: Any, tokens: int, batch: int = 1) -> Phase:
+    """Of a prompt of so many tokens, with nothing before it."""
+    _check(model)
+    return _timed(model, "prefill", tokens, 0, batch, lambda: BucketedCache(model.config))
+
+
+def time_decode(model: Any, context: int, batch: int = 1) -> Phase:
+    """Of one token after ``context`` others."""
+    _check(model)
+    cache = _filled(model, context, batch)
+    return _timed(model, "decode", 1, context, batch, lambda: cache)
+
+
+def _check(model: Any) -> None:
+    if not BucketedCache.serves(model.config):
+        raise ModelError(f"{model.config.model_type} keeps no keys and values of tokens: there are no such phases")
+
+
+def _timed(
+    model: Any, name: str, tokens: int, context: int, batch: int, cache_of: Callable[[], BucketedCache]
+) -> Phase:
+    forward = torch.compile(model.forward, dynamic=False)
+    ids = torch.zeros(batch, tokens, dtype=torch.int64, device=DEVICE_NAME)
+    positions = torch.arange(context, context + tokens, device=DEVICE_NAME).expand(batch, -1)
+    began = time.monotonic()
+    _call(forward, model, ids, positions, cache_of())
+    seconds = time.monotonic() - began
+    cache = cache_of()
+    with timing.record() as recording:
+        _call(forward, model, ids, positions, cache)
+    return Phase(name, tokens, context, batch, seconds, recording)
+
+
+@torch.no_grad()
+def _call(forward: Callable[..., Any], model: Any, ids: Any, positions: Any, cache: BucketedCache) -> None:
+    options = {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
+    forward(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, **options)
+
+
+def _filled(model: Any, context: int, batch: int) -> BucketedCache:
+    """A cache as it is after ``context`` tokens: what a single token leaves, with more slots for those before it."""
+    cache = BucketedCache(model.config)
+    token = torch.zeros(batch, 1, dtype=torch.int64, device=DEVICE_NAME)
+    _call(model, model, token, token, cache)
+    slots = -(-(context + 1) // STICK) * STICK
+    for layer in cache.attention_layers:
+        size = (*layer.keys.shape[:2], slots, layer.keys.shape[-1])
+        layer.keys, layer.values = (torch.empty(size, dtype=layer.dtype, device=layer.device) for _ in range(2))
+        layer.length = context
+        layer.position.fill_(context)
+    return cache

@@ -1,0 +1,131 @@
+"""``spyre timing``: how long a model takes on the card, prompt and token, and where the time goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..progress import Progress
+from ..units import count, size
+from .command_line import (
+    compiler_at_work,
+    ended_by_a_signal,
+    import_models,
+    need_transformers,
+    peak_memory,
+    refusals_of_the_card,
+    without_warnings,
+)
+from .errors import ModelError
+
+if TYPE_CHECKING:
+    from .loading import Source
+    from .phases import Phase
+
+PREFILL = 512  # tokens, where none are named
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="PRESET|MODEL", help="a preset's name, or a Hugging Face directory")
+    parser.add_argument("--prefill", type=int, metavar="N", help=f"time a prompt of N tokens (default: {PREFILL})")
+    parser.add_argument("--decode", action="store_true", help="time a token; without --prefill and --decode: both")
+    parser.add_argument("--context", type=int, metavar="N", help="tokens before the one written (default: the prompt)")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences at a time")
+    parser.add_argument("--layers", type=int, metavar="N", help="of a preset: only the first N layers")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the weights on the card")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="how many of the costliest ops to show")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all of it, every op included")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    _check(arguments)
+    os.environ["SPYRE_CARD"] = "timing"
+    progress = Progress()
+    with progress.stage("starting"):
+        import_models()
+    from .. import _C
+    from . import timing_report
+
+    if _C.card_mode() != "timing":
+        raise ModelError(f"the card of this process has started in mode {_C.card_mode()} and cannot change it")
+    with ended_by_a_signal(), without_warnings(), refusals_of_the_card():
+        source = _source(arguments)
+        _check_room(arguments, source)
+        model_size, phases = _time(arguments, source, progress)
+        print(f"{'model':<11} {source.name}, {count(model_size)} parameters")
+        for phase in phases:
+            print(timing_report.text(phase, arguments.top) + "\n")
+        print(f"{'memory':<11} {size(peak_memory())} of this machine")
+        if arguments.json:
+            found = {"model": source.name, "peak_memory_bytes": peak_memory()}
+            arguments.json.write_text(
+                json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
+            )
+
+
+def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> tuple[int, list[Phase]]:
+    """How many parameters the model has, and its phases."""
+    import torch
+
+    from . import loading
+    from .phases import time_decode, time_prefill
+
+    with progress.stage("laying out the model"):
+        model = loading.conjure(source, getattr(torch, arguments.dtype))
+    at_work = compiler_at_work(threading.get_ident())
+    phases = []
+    if _prefill(arguments):
+        with progress.stage("compiling for the prompt", at_work):
+            phases.append(time_prefill(model, _prefill(arguments), arguments.batch))
+    if _context(arguments):
+        with progress.stage("compiling for a token", at_work):
+            phases.append(time_decode(model, _context(arguments), arguments.batch))
+    return sum(parameter.numel() for parameter in model.parameters()), phases
+
+
+def _prefill(arguments: argparse.Namespace) -> int:
+    """Tokens of the prompt to time; 0: none."""
+    return arguments.prefill or (0 if arguments.decode else PREFILL)
+
+
+def _context(arguments: argparse.Namespace) -> int:
+    """Tokens before the one whose decoding is timed; 0: none is."""
+    if arguments.prefill and not arguments.decode and not arguments.context:
+        return 0
+    return arguments.context or arguments.prefill or PREFILL
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    from . import loading, presets
+
+    if arguments.model in presets.table():
+        return loading.from_preset(arguments.model, arguments.layers)
+    if not Path(arguments.model).is_dir():
+        raise ModelError(
+            f"{arguments.model!r} is neither a preset nor a directory; presets are {', '.join(presets.causal())}"
+        )
+    if arguments.layers is not None:
+        raise ModelError("--layers is for presets: the layers of a model on disk depend on each other")
+    return loading.from_directory(Path(arguments.model), weights_wanted=False)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses what cannot be, before anything is imported."""
+    for option in ("prefill", "context", "batch", "layers", "top"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            raise ModelError(f"--{option} {value}: it has to be at least 1")
+    need_transformers("spyre timing")
+
+
+def _check_room(arguments: argparse.Namespace, source: Source) -> None:
+    prompt, before = _prefill(arguments), _context(arguments)
+    for option, needed in (("prefill", prompt), ("context", before and before + 1)):
+        if needed > source.context:
+            raise ModelError(f"{source.name} has a context of {source.context} tokens, and --{option} needs {needed}")
