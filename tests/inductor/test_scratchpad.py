@@ -85,14 +85,28 @@ def test_what_does_not_fit_goes_through_device_memory(programs):
     assert not operands_in_lx(programs)
 
 
-def test_cores_that_need_what_others_wrote_go_through_device_memory(programs):
-    x = torch.randn(256, 256).half().to("spyre")
-    got = run(lambda x: torch.exp(x).sum(0) + torch.exp(x).T.contiguous()[:, 0], [x])
-    assert got.isfinite().all()
-    for steps in programs:
-        for step in steps:
-            for operand in step["operands"]:
-                assert "lx" not in operand or step["op"] != "restickify"
+def sums_and_turned(a, b, c):
+    y = torch.exp(a)
+    return y.sum(0) + y.T.contiguous()[:, 0]
+
+
+def gram(a, b, c):
+    y = a * 2
+    return y @ y.transpose(-1, -2) + y.sum()
+
+
+def shifted(a, b, c):
+    y = a * b
+    return y[1:] + y[:-1].flip(0)
+
+
+@pytest.mark.parametrize("function", [sums_and_turned, gram, shifted])
+def test_cores_that_need_what_others_wrote_find_it(function, programs):
+    """LX is each core's own: what a core reads of another's part goes through device memory, or is not what it was."""
+    torch.manual_seed(0)
+    args = [torch.randn(256, 256).half().to("spyre") for _ in range(3)]
+    assert torch.equal(run(function, args), run(function, args, lx=False))
+    assert torch.equal(run(function, args, cores=7), run(function, args, lx=False))
 
 
 def tiled(x, tiles):
@@ -153,6 +167,54 @@ def test_hints_that_cannot_be_met_say_why(hint, message):
         torch.compile(hinted, fullgraph=True)(x)
     assert isinstance(raised.value, Unsupported) or isinstance(raised.value.__cause__, Unsupported)
     assert "test_scratchpad.py" in str(raised.value)
+
+
+def added_last_row(x):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = x * 2
+        return y + y[-1:].expand(64, 128)
+
+
+def gram_in_tiles(x):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = x * 2
+        with spyre_hint(named_dims=["M", "O", "N"]):
+            return y @ y.t()
+
+
+@pytest.mark.parametrize(
+    ("function", "op"), [(added_last_row, "add"), (gram_in_tiles, "matmul")], ids=["last row", "gram"]
+)
+def test_tiles_that_need_one_another_are_refused(function, op):
+    x = torch.randn(64, 128).half().to("spyre")
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=rf"'M': 4.*: {op} over .*test_scratchpad.py.* needs what other tiles make"):
+        torch.compile(function, fullgraph=True)(x)
+    with config.patch(ignore_hints=True):
+        assert torch.equal(run(function, [x]), function(x).cpu())
+
+
+def test_tiles_may_read_whole_what_is_made_outside():
+    def last_row_of_outside(x):
+        y = x * 2
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+            return y + y[-1:].expand(64, 128)
+
+    x = torch.randn(64, 128).half().to("spyre")
+    assert torch.equal(run(last_row_of_outside, [x]), last_row_of_outside(x).cpu())
+
+
+def test_a_dimension_is_tiled_once():
+    def twice(x):
+        with (
+            spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}),
+            spyre_hint(num_tiles_per_dim={"M": 2}),
+        ):
+            return torch.exp(x)
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"exp is in tiles of \['M', 'M'\], one of them twice \(.*test_scratchpad.py"):
+        torch.compile(twice, fullgraph=True)(torch.randn(64, 128).half().to("spyre"))
 
 
 @pytest.mark.parametrize("cores", [{"M": 4, "N": 8}, {"M": 32}, {"M": 4, "N": 2, "K": 4}, {"M": 3}], ids=str)
