@@ -45,9 +45,10 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     dead_code(kernel)
     elide_copies(kernel)
     separate_overlaps(kernel)
+    log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
-    log_pass("mutations resolved", kernel)
+    log_pass("tiled", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
     cores = min(config.sencores, _C.card_cores(-1))

@@ -66,11 +66,10 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["SPYRE_CARD"] = arguments.mode
     progress = Progress()
     with progress.stage("starting"):
+        mode = _started_card()
         _import_models()
-    from .. import _C
     from . import report
 
-    mode = _C.card_mode()
     if arguments.mode not in (None, mode):
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     if mode == "timing" and (arguments.compare or arguments.chat):
@@ -303,6 +302,20 @@ def _import_models() -> None:
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+
+
+def _started_card() -> str:
+    """The mode of the card. Settings in the environment that are none are refused before a model is loaded."""
+    try:
+        from .. import _C
+        from .._inductor import config  # noqa: F401
+        from ..backend.tiling import resident_budget
+
+        mode = _C.card_mode()
+        resident_budget()
+        return mode
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(str(error)) from error
 
 
 @contextmanager
