@@ -204,6 +204,68 @@ def test_tiles_may_read_whole_what_is_made_outside():
     assert torch.equal(run(last_row_of_outside, [x]), last_row_of_outside(x).cpu())
 
 
+def by_rows(x, v, _):
+    """Operands of the later ops lie in other sticks: copies of them are made before the loop."""
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return torch.exp(y * v[:, None]) + y
+
+
+def by_own_rows(x, v, _):
+    """The copy is of what the loop itself makes, and turns with it."""
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return y * (y.sum(1) * v)[:, None]
+
+
+def against_the_grain(x, _, w):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return torch.exp(y * w.t()) + y
+
+
+def made_before(x, _, w):
+    """In a loop that reads it in every turn, nothing takes its place."""
+    u = torch.exp(w).t().contiguous()
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        return torch.sin((x + u) * 2) + 1
+
+
+def read_behind(x, _, w):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.sin((x + 1) * 2)
+    return y @ w
+
+
+@pytest.mark.parametrize("function", [by_rows, by_own_rows, against_the_grain, made_before, read_behind])
+@pytest.mark.parametrize("shape", [(256, 128), (40, 130)], ids=str)
+def test_tile_loops_with_copies_and_values_from_outside(function, shape):
+    torch.manual_seed(0)
+    args = [torch.randn(size).half().to("spyre") for size in (shape, shape[:1], shape[::-1])]
+    with config.patch(ignore_hints=True):
+        untiled = run(function, args, lx=False)
+    assert torch.equal(run(function, args), untiled)
+    assert torch.equal(run(function, args, lx=False), untiled)
+
+
+def test_hints_that_gradients_cannot_meet_are_left_out():
+    """The gradient that comes in lies along M, in whose sticks tiles of 75 points begin."""
+
+    def tiled_squares(x):
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+            y = torch.sin(x)
+            y = y * y
+        return torch.exp(y.t().contiguous() * 2)
+
+    x = torch.randn(300, 3).half().to("spyre").requires_grad_()
+    found = []
+    for ignored in (False, True):
+        torch._dynamo.reset()
+        with config.patch(ignore_hints=ignored):
+            found += torch.autograd.grad(torch.compile(tiled_squares, fullgraph=True)(x).sum(), x)
+    assert torch.equal(found[0].cpu(), found[1].cpu())
+
+
 def test_a_dimension_is_tiled_once():
     def twice(x):
         with (
