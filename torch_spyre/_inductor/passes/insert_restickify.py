@@ -244,6 +244,7 @@ class _Inserter:
             (Access(access.buffer, tuple(access.strides[i] for i in loops), access.offset),),
             source=op.source,
             turns=turns,
+            names=tuple(op.names[i] for i in loops) if turns else (),
         )
         if turns:
             self.add(move)
@@ -279,6 +280,7 @@ class _Inserter:
                 (replace(through, strides=buffer.stride),),
                 source=op.source,
                 turns=op.turns,
+                names=op.names[:kept],
             )
         )
 
