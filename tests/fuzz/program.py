@@ -15,7 +15,7 @@ from tests.fuzz.ops import OPS
 MODES = ("run", "strict")
 CORES = (1, 2, 5, 32)
 PLANS = ("", "few", "all")  # how many plans a program is compiled with, next to its own
-LX = {"on": "0.2", "off": "1"}  # the share of LX that tiles leave free: without it, a tile is as small as can be
+LX = {"on": "0.2", "off": "1"}  # the share of LX that is left to tiles on their way: where that is all, nothing stays
 
 
 @dataclass(frozen=True)
