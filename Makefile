@@ -4,7 +4,8 @@
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
-# make fuzz     10,000 random programs on the card against the CPU (COUNT=, SEED=); failures land in build/fuzz
+# make fuzz     10,000 random programs on the card against the CPU, and 200 with many plans against each other
+#               (COUNT=, SEED=); failures land in build/fuzz
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
@@ -47,6 +48,7 @@ generic: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
+	$(BIN)/python -m tests.fuzz --plans --count $(or $(COUNT),200) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 models: setup
 	$(BIN)/python -m tests.models.tracker

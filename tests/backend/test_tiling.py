@@ -21,6 +21,15 @@ def test_what_stays_leaves_room_for_tiles(monkeypatch):
     assert tile_budget(resident_budget()) == 406272
     monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.5")
     assert resident_budget() == 1015808
+    monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "1")
+    assert (resident_budget(), tile_budget(0)) == (0, 2031616)
+
+
+@pytest.mark.parametrize("share", ["half", "1.5", "-0.1", "nan"])
+def test_a_share_of_lx_that_is_none_is_named(share, monkeypatch):
+    monkeypatch.setenv("DXP_LX_FRAC_AVAIL", share)
+    with pytest.raises(ValueError, match=f"DXP_LX_FRAC_AVAIL='{share}': expected a share of LX, from 0 to 1"):
+        resident_budget()
 
 
 def test_a_part_that_fits_is_one_tile():

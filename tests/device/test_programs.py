@@ -250,6 +250,13 @@ def test_launch_checks_its_arguments():
         _C.launch_jobplan(plan, [sticks(), torch.zeros(4, 64)])
 
 
+def nanoseconds_of_a_copy(fresh: bool = False) -> float:
+    """Of four sticks by as many cores; ``fresh``: the launch before wrote what is read."""
+    # 512 bytes each way at 153.5 GB/s, turned around, in runs of one stick, with few cores; and the fixed cost
+    nanoseconds = 1024 / 153.5 + 512 * 0.00105 + 1024 * 0.006638 / (1 + (128 / 510) ** 4)
+    return (nanoseconds + 1024 * 0.001884 * fresh) * 1.162 + 973.6
+
+
 def test_modelled_time_of_a_program_is_exact():
     plan = _C.prepare_kernel(kernel(program()))
     stream = torch.spyre.Stream()
@@ -260,10 +267,38 @@ def test_modelled_time_of_a_program_is_exact():
         _C.launch_jobplan(plan, [target, source])
         second.record()
     stream.synchronize()
-    # 512 bytes each way at 153.5 GB/s, turned around, in runs of one stick, with few cores; and the fixed cost
-    nanoseconds = 1024 / 153.5 + 512 * 0.00105 + 1024 * 0.006638 / (1 + (128 / 510) ** 4)
-    nanoseconds = nanoseconds * 1.162 + 973.6
-    assert first.elapsed_time(second) == pytest.approx(nanoseconds / 1e6, abs=1e-9)
+    assert first.elapsed_time(second) == pytest.approx(nanoseconds_of_a_copy() / 1e6, abs=1e-9)
+
+
+def picoseconds_of(stream, plan, tensors) -> int:
+    """Of one launch, by the clock of its stream."""
+    before = stream.modelled_time()
+    with stream:
+        _C.launch_jobplan(plan, tensors)
+    return round((stream.modelled_time() - before) * 1e9)
+
+
+def test_a_launch_behind_the_writer_of_what_it_reads_takes_longer():
+    plan, stream = _C.prepare_kernel(kernel(program())), torch.spyre.Stream()
+    first, second, third = sticks(), sticks(), sticks()
+    alone, behind = (round(nanoseconds_of_a_copy(fresh) * 1000) for fresh in (False, True))
+    assert picoseconds_of(stream, plan, [first, second]) == alone
+    assert picoseconds_of(stream, plan, [third, second]) == alone  # which nobody wrote
+    assert picoseconds_of(stream, plan, [second, first]) == alone  # written, but not by the launch before
+    assert picoseconds_of(stream, plan, [third, second]) == behind
+    assert picoseconds_of(torch.spyre.Stream(), plan, [second, third]) == alone  # written on another stream
+
+
+def test_memory_that_is_used_again_is_not_what_was_written():
+    plan, stream = _C.prepare_kernel(kernel(program())), torch.spyre.Stream()
+    source, written = sticks(), torch.zeros(4, 64, dtype=torch.float16, device="spyre")
+    alone = picoseconds_of(stream, plan, [written, source])
+    torch.spyre.synchronize()
+    place = written.data_ptr()
+    del written
+    others = [torch.zeros(4, 64, dtype=torch.float16, device="spyre") for _ in range(100)]
+    (again,) = (each for each in others if each.data_ptr() == place)
+    assert picoseconds_of(stream, plan, [source, again]) == alone
 
 
 def test_a_host_that_runs_ahead_waits_for_plan_memory_instead_of_running_out(python):

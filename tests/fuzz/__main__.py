@@ -16,8 +16,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--shrink", type=int, default=20, help="failures that are made small (20)")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="where failing programs go (build/fuzz)")
+    parser.add_argument(
+        "--plans",
+        action="store_true",
+        help="programs that are compiled with many plans, whose results must be the same",
+    )
     options = parser.parse_args()
-    summary = fuzz(range(options.seed, options.seed + options.count), options.jobs, _show)
+    seeds = range(options.seed, options.seed + options.count)
+    summary = fuzz(seeds, options.jobs, _show, "all" if options.plans else "")
     print(f"\r{summary}")
     for i, found in enumerate(summary.found):
         _report(shrunk(found) if i < options.shrink else found, options.out)

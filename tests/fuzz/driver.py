@@ -35,6 +35,8 @@ class Summary:
     steps: int = 0
     compiled: int = 0
     refused: int = 0  # that PyTorch cannot compile for the CPU either
+    hinted: int = 0  # with hints that are met
+    faster: int = 0  # that LX planning makes faster
     seconds: float = 0.0
     fallbacks: Counter[str] = field(default_factory=Counter)
     settings: Counter[str] = field(default_factory=Counter)
@@ -48,29 +50,36 @@ class Summary:
         ]
         if self.refused:
             lines.append(f"PyTorch itself refuses to compile {self.refused}, or gets them wrong")
+        if self.faster:
+            lines.append(f"LX planning makes {self.faster} faster; hints are met in {self.hinted}")
         if self.fallbacks:
             lines.append("on the CPU: " + ", ".join(f"{op} {n}" for op, n in self.fallbacks.most_common()))
         return "\n".join(lines)
 
 
-def fuzz(seeds: Iterable[int], jobs: int, progress: Callable[[Summary, bool], None] | None = None) -> Summary:
-    """Run the programs of these seeds; failures are as they were found. ``progress`` hears of each."""
+def fuzz(
+    seeds: Iterable[int], jobs: int, progress: Callable[[Summary, bool], None] | None = None, plans: str = ""
+) -> Summary:
+    """Run the programs of these seeds; failures are as they were found. ``progress`` hears of each.
+
+    ``plans``: those programs that are compiled with several plans, "few" or "all" of them.
+    """
     summary, lock, start = Summary(), threading.Lock(), time.monotonic()
-    chunks = list(_chunks(seeds))
+    chunks = list(_chunks(seeds, plans))
 
     def work() -> None:
         worker = Worker("run")
         try:
-            while chunk := _take(chunks, worker.mode, lock):
-                mode = settings_of(chunk[0]).mode
+            while chunk := _take(chunks, worker.mode, lock, plans):
+                mode = settings_of(chunk[0], plans).mode
                 if mode != worker.mode:
                     worker.close()
                     worker = Worker(mode)
                 for seed in chunk:
-                    answer = worker.run_seed(seed)
+                    answer = worker.run_seed(seed, plans)
                     with lock:
                         before = len(summary.found)
-                        _count(summary, seed, answer)
+                        _count(summary, seed, answer, plans)
                         summary.seconds = time.monotonic() - start
                         if progress is not None:
                             progress(summary, len(summary.found) > before)
@@ -86,9 +95,9 @@ def fuzz(seeds: Iterable[int], jobs: int, progress: Callable[[Summary, bool], No
     return summary
 
 
-def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
+def _chunks(seeds: Iterable[int], plans: str) -> Iterator[list[int]]:
     def alike(seed: int) -> tuple:
-        settings = settings_of(seed)
+        settings = settings_of(seed, plans)
         return settings.mode, settings.cores, settings.lx
 
     for _, group in itertools.groupby(sorted(seeds, key=alike), key=alike):
@@ -98,15 +107,17 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
             rest = rest[CHUNK:]
 
 
-def _take(chunks: list[list[int]], mode: str, lock: threading.Lock) -> list[int]:
+def _take(chunks: list[list[int]], mode: str, lock: threading.Lock, plans: str) -> list[int]:
     """The next chunk, in the worker's mode while there is one."""
     with lock:
-        at = next((i for i, chunk in enumerate(chunks) if settings_of(chunk[0]).mode == mode), 0)
+        at = next((i for i, chunk in enumerate(chunks) if settings_of(chunk[0], plans).mode == mode), 0)
         return chunks.pop(at) if chunks else []
 
 
-def _count(summary: Summary, seed: int, answer: dict) -> None:
-    settings = settings_of(seed)
+def _count(summary: Summary, seed: int, answer: dict, plans: str) -> None:
+    settings = settings_of(seed, plans)
+    summary.hinted += answer.get("hinted", False)
+    summary.faster += answer.get("faster", False)
     summary.count += 1
     summary.steps += answer.get("steps", 0)
     summary.compiled += settings.compiled
@@ -117,7 +128,7 @@ def _count(summary: Summary, seed: int, answer: dict) -> None:
     if failure is not None and failure.kind == "pytorch":
         summary.refused += 1
     elif failure is not None:
-        program = from_json(json.dumps(answer["program"])) if "program" in answer else generate(seed)
+        program = from_json(json.dumps(answer["program"])) if "program" in answer else generate(seed, plans)
         summary.found.append(Found(seed, program, failure))
 
 

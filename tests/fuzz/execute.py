@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,11 +18,24 @@ from tests.fuzz.program import Program, Settings
 from tests.fuzz.reference import GLOBALS, Reference, run
 from torch_spyre import _C
 from torch_spyre._inductor import config
+from torch_spyre.device.streams import current_stream
+from torch_spyre.execution.kernel import SpyreKernel
+
+# Ways to compile a program, next to its own; its values depend on none of them.
+PLANS: dict[str, tuple[dict[str, Any], ...]] = {
+    "few": ({"lx_planning": False}, {"sencores": 3}),
+    "all": (
+        {"lx_planning": False},
+        *({"sencores": cores} for cores in (1, 2, 3, 7, 8, 31)),
+        {"sencores": 5, "lx_planning": False},
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """``kind``: values, form, error, crash, hang, or pytorch: not the card's. ``where``: the tensor; ``what``: why."""
+    """``where``: the tensor; ``what``: why; ``kind``: values, form, plans (values that depend on one), error, crash,
+    hang, or pytorch: not the card's."""
 
     kind: str
     what: str
@@ -40,10 +55,90 @@ def _words(text: str) -> list[str]:
 _settings: list[Settings] = []  # of this process: kernels belong to a number of cores and a share of LX
 
 
-def check(program: Program) -> Failure | None:
+@dataclass(frozen=True)
+class Checked:
+    """How a program fails, if it does. Of one that is compiled with several plans: whether they have a say in it."""
+
+    failure: Failure | None
+    hinted: bool = False  # it has hints, which are met
+    faster: bool = False  # the modelled time is shorter with LX planning than without
+
+
+def check(program: Program) -> Checked:
     """Run it in this process, whose card must be in the program's mode."""
     expected = run(program)
     _apply(program.settings)
+    failure = _checked_alone(program, expected)
+    if failure is not None and "spyre_hint(" in failure.what:
+        program = without_hints(program)
+        failure = _checked_alone(program, expected)
+    if failure is not None or not program.settings.plans:
+        return Checked(failure)
+    return _compare_plans(program)
+
+
+def without_hints(program: Program) -> Program:
+    return replace(program, steps=tuple(replace(step, hint="") for step in program.steps))
+
+
+def _compare_plans(program: Program) -> Checked:
+    """Whether the results are the same with every plan, bit for bit."""
+    names = [*program.outputs, *program.given()]
+    planned = _planned(program)
+    first, time = planned({})
+    faster, unhinted = False, without_hints(program)
+    for plan in PLANS[program.settings.plans]:
+        try:
+            found, other = planned(plan)
+        except Exception as error:
+            if "spyre_hint(" in str(error):  # which asks for more cores than there are now
+                continue
+            return Checked(Failure("error", f"with {plan}: {type(error).__name__}: {error}"))
+        if plan == {"lx_planning": False}:
+            faster = time < other
+        if failure := _differing_bits(names, found, first, str(plan)):
+            return Checked(failure)
+    if unhinted != program and (failure := _differing_bits(names, _planned(unhinted)({})[0], first, "no hints")):
+        return Checked(failure)
+    return Checked(None, unhinted != program, faster)
+
+
+def _planned(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor], float]]:
+    """Runs the program with a plan: gives its results, on the host, and their modelled time.
+
+    The program is traced once. Its kernels are compiled when they first run, and again when they have forgotten that.
+    """
+    compute, given = _functions(program, "inductor")
+
+    def planned(plan: dict[str, Any]) -> tuple[list[Tensor], float]:
+        _C.forget_kernels()
+        for kernel in [each for each in gc.get_objects() if type(each) is SpyreKernel]:
+            kernel._variants.clear()
+        with warnings.catch_warnings(), config.patch(**plan):
+            warnings.simplefilter("ignore")
+            arguments = given("spyre")
+            before = current_stream().modelled_time()
+            outputs = compute(*arguments)
+            time = current_stream().modelled_time() - before
+            return [tensor.cpu() for tensor in (*outputs, *arguments)], time
+
+    return planned
+
+
+def _differing_bits(names: list[str], found: list[Tensor], first: list[Tensor], plan: str) -> Failure | None:
+    for name, one, other in zip(names, found, first, strict=True):
+        if not torch.equal(_bits(one), _bits(other)):
+            count = int((_bits(one) != _bits(other)).sum())
+            return Failure("plans", f"{name}: {count} of {one.numel()} elements are others with {plan}", name)
+    return None
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    wide = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.contiguous().view(wide[tensor.element_size()])
+
+
+def _checked_alone(program: Program, expected: Reference) -> Failure | None:
     with config.patch(sencores=program.settings.cores):
         failure = _tried(program, expected, "spyre", "inductor")
     if failure is not None and program.settings.compiled:
@@ -74,17 +169,22 @@ def _tried(program: Program, expected: Reference, device: str, backend: str) -> 
 
 
 def _results(program: Program, device: str, backend: str) -> list[Tensor]:
+    compute, given = _functions(program, backend)
+    arguments = given(device)
+    outputs = compute(*arguments)
+    if device == "spyre":
+        torch.spyre.synchronize()
+    return [*outputs, *arguments]
+
+
+def _functions(program: Program, backend: str) -> tuple[Callable[..., list[Tensor]], Callable[[str], list[Tensor]]]:
     space: dict[str, Any] = dict(GLOBALS)
     exec(program.code(), space)
     compute = space["compute"]
     if program.settings.compiled:
         torch._dynamo.reset()
         compute = torch.compile(compute, fullgraph=True, backend=backend)
-    given = space["given"](device)
-    outputs = compute(*given)
-    if device == "spyre":
-        torch.spyre.synchronize()
-    return [*outputs, *given]
+    return compute, space["given"]
 
 
 def _apply(settings: Settings) -> None:

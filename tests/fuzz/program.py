@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -13,7 +14,8 @@ from tests.fuzz.ops import OPS
 
 MODES = ("run", "strict")
 CORES = (1, 2, 5, 32)
-LX = {"on": "0.2", "off": "1"}  # the share of LX that tiles leave free: without it, a tile is as small as can be
+PLANS = ("", "few", "all")  # how many plans a program is compiled with, next to its own
+LX = {"on": "0.2", "off": "1"}  # the share of LX that is left to tiles on their way: where that is all, nothing stays
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Settings:
     cores: int = 32
     lx: str = "on"
     compiled: bool = False
+    plans: str = ""
 
     def environment(self) -> dict[str, str]:
         return {"SPYRE_CARD": self.mode, "SENCORES": str(self.cores), "DXP_LX_FRAC_AVAIL": LX[self.lx]}
@@ -48,12 +51,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Step:
-    """An op of the table, on tensors by name. ``parameters`` fill its code: texts as they are, others by ``repr``."""
+    """An op of the table, on tensors by name. ``parameters`` fill its code: texts as they are, others by ``repr``.
+
+    ``hint`` are arguments of ``spyre_hint``, around this step and those next to it with the same ones.
+    """
 
     name: str
     op: str
     operands: tuple[str, ...]
     parameters: dict[str, Any]
+    hint: str = ""
 
     def code(self) -> str:
         text = OPS[self.op].code.format(*self.operands, **shown(self.parameters))
@@ -83,7 +90,7 @@ class Program:
         """Two functions: ``given(device)`` makes the arguments of ``compute``, which returns the outputs."""
         names = self.given()
         first = [*(each.code() for each in self.inputs), *(step.code() for step in self.steps[: self.head])]
-        then = [step.code() for step in self.steps[self.head :]]
+        then = _with_hints(self.steps[self.head :])
         return "\n".join(
             [
                 "def given(device):",
@@ -106,6 +113,14 @@ class Program:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+
+def _with_hints(steps: tuple[Step, ...]) -> list[str]:
+    lines = []
+    for hint, group in itertools.groupby(steps, key=lambda step: step.hint):
+        inside = [step.code() for step in group]
+        lines += [f"with spyre_hint({hint}):", *(f"    {line}" for line in inside)] if hint else inside
+    return lines
 
 
 @cache
@@ -133,6 +148,7 @@ os.environ.update({environment})
 
 import torch
 import torch.nn.functional as F
+from torch_spyre._inductor import spyre_hint
 
 {helpers}
 

@@ -13,8 +13,15 @@ from tests.fuzz import inputs
 from tests.fuzz.bounds import Call, Invalid, Ref, check_limits, converted, kept, rounded
 from tests.fuzz.ops import OPS, Op
 from tests.fuzz.program import Input, Program, Step
+from torch_spyre._inductor import spyre_hint
 
-GLOBALS: dict[str, Any] = {"torch": torch, "F": F, "numbers": inputs.numbers, "placed": inputs.placed}
+GLOBALS: dict[str, Any] = {
+    "torch": torch,
+    "F": F,
+    "numbers": inputs.numbers,
+    "placed": inputs.placed,
+    "spyre_hint": spyre_hint,
+}
 MOST = 1 << 16  # elements of a tensor
 
 

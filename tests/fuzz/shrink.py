@@ -76,6 +76,7 @@ def _without(program: Program, gone: set[int]) -> Program:
 def _simpler_settings(program: Program) -> Iterator[Program]:
     plain = Settings()
     changes: list[dict[str, Any]] = [
+        {"plans": ""},
         {"compiled": False},
         {"mode": plain.mode},
         {"lx": plain.lx},
@@ -86,6 +87,7 @@ def _simpler_settings(program: Program) -> Iterator[Program]:
     for change in changes:
         yield replace(program, settings=replace(program.settings, **change))
     yield replace(program, head=0)
+    yield replace(program, steps=tuple(replace(step, hint="") for step in program.steps))
 
 
 def _fewer_outputs(program: Program) -> Iterator[Program]:

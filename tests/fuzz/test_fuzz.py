@@ -26,6 +26,18 @@ def test_programs():
     assert summary.count == 200 and summary.compiled > 10
 
 
+@pytest.mark.parametrize(
+    ("count", "plans"), [(20, "few"), pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_plans_change_no_result(count, plans):
+    """Cores, LX planning and hints: the same bits. Every other program runs in strict mode."""
+    summary = fuzz(range(count), jobs=2, plans=plans)
+    report = [f"seed {f.seed}: {f.failure}\n{f.program.code()}" for f in map(shrunk, summary.found[:3])]
+    assert not summary.found, "\n\n".join([str(summary), *report])
+    assert summary.count == count
+    assert summary.faster > 0.7 * count and summary.hinted > 0.25 * count  # there was something to plan
+
+
 @pytest.mark.parametrize("seed", range(0, 300, 23))
 def test_a_program_is_data(seed):
     program = generate(seed)
@@ -92,6 +104,33 @@ def test_other_strides_are_found():
     found = execute.differing_form("x", torch.zeros(4, 3), torch.zeros(3, 4).t())
     assert found is not None and "strides [3, 1], not torch.float32 (4, 3), strides [1, 4]" in found.what
     assert execute.differing_form("x", torch.zeros(4, 1), torch.zeros(1, 4).t()) is None
+
+
+def test_other_bits_are_found(monkeypatch):
+    """A card that rounds otherwise on three cores."""
+    planned = execute._planned
+
+    def off_by_a_bit(program: Program):
+        def run(plan):
+            found, time = planned(program)(plan)
+            return [x.nextafter(x + 1) if plan == {"sencores": 3} else x for x in found], time
+
+        return run
+
+    program = add_one("float32", Step("v0", "mul", ("a0", "a1"), {}))
+    few = replace(program, settings=Settings(compiled=True, plans="few"))
+    assert execute.check(few).failure is None
+    monkeypatch.setattr(execute, "_planned", off_by_a_bit)
+    found = execute.check(few).failure
+    assert found is not None and found.kind == "plans"
+    assert found.what == "v0: 35 of 35 elements are others with {'sencores': 3}"
+
+
+def test_hints_are_written_around_their_steps():
+    steps = tuple(replace(step, hint="tiles={'M': 2}" if step.op in ("mul", "slice") else "") for step in CHAIN.steps)
+    lines = replace(CHAIN, steps=steps).code().splitlines()
+    at = lines.index("    with spyre_hint(tiles={'M': 2}):")
+    assert [line.split(" = ")[0] for line in lines[at + 1 : at + 4]] == ["        v1", "        v2", "    v3"]
 
 
 def test_failures_become_small():

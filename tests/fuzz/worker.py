@@ -18,7 +18,7 @@ PATIENCE = 300.0  # seconds for one program, on a machine that may be busy
 
 
 def main() -> None:
-    """Requests are seeds or programs; answers have the failure, if any, its program, and what fell back to the CPU."""
+    """Requests are seeds or programs; answers have the failure, if any, its program, and what the summary counts."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what programs print
     import torch
@@ -30,12 +30,16 @@ def main() -> None:
     torch.spyre.set_downcast_warning(False)
     for line in sys.stdin:
         request = json.loads(line)
-        program = generate(request["seed"]) if "seed" in request else from_json(json.dumps(request["program"]))
+        if "seed" in request:
+            program = generate(request["seed"], request["plans"])
+        else:
+            program = from_json(json.dumps(request["program"]))
         torch.spyre.reset_fallback_counts()
-        failure = check(program)
+        checked = check(program)
         answer: dict[str, Any] = {"steps": len(program.steps), "fallbacks": torch.spyre.fallback_counts()}
-        if failure is not None:
-            answer |= {"failure": asdict(failure), "program": json.loads(program.to_json())}
+        answer |= {"hinted": checked.hinted, "faster": checked.faster}
+        if checked.failure is not None:
+            answer |= {"failure": asdict(checked.failure), "program": json.loads(program.to_json())}
         print(json.dumps(answer), file=answers)
 
 
@@ -47,8 +51,8 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
 
-    def run_seed(self, seed: int) -> dict[str, Any]:
-        return self._ask({"seed": seed})
+    def run_seed(self, seed: int, plans: str = "") -> dict[str, Any]:
+        return self._ask({"seed": seed, "plans": plans})
 
     def run(self, program: Program) -> Failure | None:
         assert program.settings.mode == self.mode

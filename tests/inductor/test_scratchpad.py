@@ -85,14 +85,28 @@ def test_what_does_not_fit_goes_through_device_memory(programs):
     assert not operands_in_lx(programs)
 
 
-def test_cores_that_need_what_others_wrote_go_through_device_memory(programs):
-    x = torch.randn(256, 256).half().to("spyre")
-    got = run(lambda x: torch.exp(x).sum(0) + torch.exp(x).T.contiguous()[:, 0], [x])
-    assert got.isfinite().all()
-    for steps in programs:
-        for step in steps:
-            for operand in step["operands"]:
-                assert "lx" not in operand or step["op"] != "restickify"
+def sums_and_turned(a, b, c):
+    y = torch.exp(a)
+    return y.sum(0) + y.T.contiguous()[:, 0]
+
+
+def gram(a, b, c):
+    y = a * 2
+    return y @ y.transpose(-1, -2) + y.sum()
+
+
+def shifted(a, b, c):
+    y = a * b
+    return y[1:] + y[:-1].flip(0)
+
+
+@pytest.mark.parametrize("function", [sums_and_turned, gram, shifted])
+def test_cores_that_need_what_others_wrote_find_it(function, programs):
+    """LX is each core's own: what a core reads of another's part goes through device memory, or is not what it was."""
+    torch.manual_seed(0)
+    args = [torch.randn(256, 256).half().to("spyre") for _ in range(3)]
+    assert torch.equal(run(function, args), run(function, args, lx=False))
+    assert torch.equal(run(function, args, cores=7), run(function, args, lx=False))
 
 
 def tiled(x, tiles):
@@ -153,6 +167,116 @@ def test_hints_that_cannot_be_met_say_why(hint, message):
         torch.compile(hinted, fullgraph=True)(x)
     assert isinstance(raised.value, Unsupported) or isinstance(raised.value.__cause__, Unsupported)
     assert "test_scratchpad.py" in str(raised.value)
+
+
+def added_last_row(x):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = x * 2
+        return y + y[-1:].expand(64, 128)
+
+
+def gram_in_tiles(x):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = x * 2
+        with spyre_hint(named_dims=["M", "O", "N"]):
+            return y @ y.t()
+
+
+@pytest.mark.parametrize(
+    ("function", "op"), [(added_last_row, "add"), (gram_in_tiles, "matmul")], ids=["last row", "gram"]
+)
+def test_tiles_that_need_one_another_are_refused(function, op):
+    x = torch.randn(64, 128).half().to("spyre")
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=rf"'M': 4.*: {op} over .*test_scratchpad.py.* needs what other tiles make"):
+        torch.compile(function, fullgraph=True)(x)
+    with config.patch(ignore_hints=True):
+        assert torch.equal(run(function, [x]), function(x).cpu())
+
+
+def test_tiles_may_read_whole_what_is_made_outside():
+    def last_row_of_outside(x):
+        y = x * 2
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+            return y + y[-1:].expand(64, 128)
+
+    x = torch.randn(64, 128).half().to("spyre")
+    assert torch.equal(run(last_row_of_outside, [x]), last_row_of_outside(x).cpu())
+
+
+def by_rows(x, v, _):
+    """Operands of the later ops lie in other sticks: copies of them are made before the loop."""
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return torch.exp(y * v[:, None]) + y
+
+
+def by_own_rows(x, v, _):
+    """The copy is of what the loop itself makes, and turns with it."""
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return y * (y.sum(1) * v)[:, None]
+
+
+def against_the_grain(x, _, w):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.cos(x)
+        return torch.exp(y * w.t()) + y
+
+
+def made_before(x, _, w):
+    """In a loop that reads it in every turn, nothing takes its place."""
+    u = torch.exp(w).t().contiguous()
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        return torch.sin((x + u) * 2) + 1
+
+
+def read_behind(x, _, w):
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+        y = torch.sin((x + 1) * 2)
+    return y @ w
+
+
+@pytest.mark.parametrize("function", [by_rows, by_own_rows, against_the_grain, made_before, read_behind])
+@pytest.mark.parametrize("shape", [(256, 128), (40, 130)], ids=str)
+def test_tile_loops_with_copies_and_values_from_outside(function, shape):
+    torch.manual_seed(0)
+    args = [torch.randn(size).half().to("spyre") for size in (shape, shape[:1], shape[::-1])]
+    with config.patch(ignore_hints=True):
+        untiled = run(function, args, lx=False)
+    assert torch.equal(run(function, args), untiled)
+    assert torch.equal(run(function, args, lx=False), untiled)
+
+
+def test_hints_that_gradients_cannot_meet_are_left_out():
+    """The gradient that comes in lies along M, in whose sticks tiles of 75 points begin."""
+
+    def tiled_squares(x):
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+            y = torch.sin(x)
+            y = y * y
+        return torch.exp(y.t().contiguous() * 2)
+
+    x = torch.randn(300, 3).half().to("spyre").requires_grad_()
+    found = []
+    for ignored in (False, True):
+        torch._dynamo.reset()
+        with config.patch(ignore_hints=ignored):
+            found += torch.autograd.grad(torch.compile(tiled_squares, fullgraph=True)(x).sum(), x)
+    assert torch.equal(found[0].cpu(), found[1].cpu())
+
+
+def test_a_dimension_is_tiled_once():
+    def twice(x):
+        with (
+            spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}),
+            spyre_hint(num_tiles_per_dim={"M": 2}),
+        ):
+            return torch.exp(x)
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"exp is in tiles of \['M', 'M'\], one of them twice \(.*test_scratchpad.py"):
+        torch.compile(twice, fullgraph=True)(torch.randn(64, 128).half().to("spyre"))
 
 
 @pytest.mark.parametrize("cores", [{"M": 4, "N": 8}, {"M": 32}, {"M": 4, "N": 2, "K": 4}, {"M": 3}], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from .. import _C
@@ -11,6 +12,7 @@ from ..execution.signature import Argument
 from ..ir import bundle
 from ..ir.op_spec import verify_all
 from . import config
+from .errors import Unsupported
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
 from .passes.build_specs import build_specs
@@ -33,8 +35,21 @@ from .passes.separate_overlaps import separate_overlaps
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
     """The description of a kernel for ``_C.prepare_kernel``, and how its outputs are to be allocated ("outputs").
 
-    The passes work on the kernel itself: it is used up.
+    The passes work on the kernel itself: it is used up. Gradients have the hints of what they are gradients of: where a
+    pass refuses these, the kernel is compiled without.
     """
+    if not any(op.hints.get("backward") for op in kernel.ops):
+        return _compiled(kernel, signature)
+    unhinted = deepcopy(kernel)
+    for op in unhinted.ops:
+        op.hints = {}
+    try:
+        return _compiled(kernel, signature)
+    except Unsupported:
+        return _compiled(unhinted, signature)
+
+
+def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
     inputs, outputs = kernel.inputs(), kernel.outputs()
     names = [buffer.name for buffer in inputs]
     offsets = {name: argument.offset for name, argument in zip(names, signature, strict=True)}
@@ -47,9 +62,10 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
     elide_copies(kernel)
     forward_copies(kernel)
     separate_overlaps(kernel)
+    log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
-    log_pass("mutations resolved", kernel)
+    log_pass("tiled", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
     cores = min(config.sencores, _C.card_cores(-1))

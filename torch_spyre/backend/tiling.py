@@ -14,12 +14,23 @@ from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
 def resident_budget() -> int:
     """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
-    return _budget(float(os.environ.get("DXP_LX_FRAC_AVAIL") or 0.2))
+    return _budget(_share(os.environ.get("DXP_LX_FRAC_AVAIL") or "0.2"))
 
 
 def tile_budget(resident: int) -> int:
     """Bytes of a core's LX for tiles, above what a program keeps there."""
     return _budget(0) - resident
+
+
+@cache
+def _share(given: str) -> float:
+    try:
+        share = float(given)
+    except ValueError:
+        share = -1
+    if not 0 <= share <= 1:
+        raise ValueError(f"DXP_LX_FRAC_AVAIL={given!r}: expected a share of LX, from 0 to 1")
+    return share
 
 
 @cache

@@ -20,6 +20,7 @@ from .command_line import (
     import_models,
     need_transformers,
     refusals_of_the_card,
+    started_card,
     without_warnings,
 )
 from .errors import ModelError
@@ -69,11 +70,10 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["SPYRE_CARD"] = arguments.mode
     progress = Progress()
     with progress.stage("starting"):
+        mode = started_card()
         import_models()
-    from .. import _C
     from . import report
 
-    mode = _C.card_mode()
     if arguments.mode not in (None, mode):
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     if mode == "timing" and (arguments.compare or arguments.chat):

@@ -18,6 +18,7 @@ from .command_line import (
     need_transformers,
     peak_memory,
     refusals_of_the_card,
+    started_card,
     without_warnings,
 )
 from .errors import ModelError
@@ -48,12 +49,12 @@ def run(arguments: argparse.Namespace) -> None:
     os.environ["SPYRE_CARD"] = "timing"
     progress = Progress()
     with progress.stage("starting"):
+        mode = started_card()
         import_models()
-    from .. import _C
     from . import timing_report
 
-    if _C.card_mode() != "timing":
-        raise ModelError(f"the card of this process has started in mode {_C.card_mode()} and cannot change it")
+    if mode != "timing":
+        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     with ended_by_a_signal(), without_warnings(), refusals_of_the_card():
         source = _source(arguments)
         _check_room(arguments, source)

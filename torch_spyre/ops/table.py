@@ -112,6 +112,7 @@ def _scan(name: str, function: str, start: float, reference: Callable[..., Any])
 
 
 _inf = math.inf
+_SPECIAL_ONLY = ["erfcx", "log_ndtr", "i0e", "i1", "i1e"]  # that PyTorch has in torch.special alone
 
 _ROWS = [
     # Arithmetic
@@ -124,9 +125,9 @@ _ROWS = [
     # Exponentials, trigonometry, special functions
     *map(_function, ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sigmoid"]),
     *map(_function, ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]),
-    *map(_same, ["erfinv", "lgamma", "digamma", "i0", "logit"]),
-    *(_pointwise(name, 1, getattr(torch.special, name)) for name in ["erfcx", "log_ndtr", "i0e", "i1", "i1e"]),
-    *map(_same2, ["pow", "logaddexp", "atan2", "gcd"]),
+    *map(_function, ["erfinv", "lgamma", "digamma", "i0", "logit"]),
+    *(_special(_pointwise(name, 1, getattr(torch.special, name))) for name in _SPECIAL_ONLY),
+    *(_special(_same2(name)) for name in ["pow", "logaddexp", "atan2", "gcd"]),
     # Activations
     _same("relu"),
     _special(_pointwise("silu", 1, F.silu)),

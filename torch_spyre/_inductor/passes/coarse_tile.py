@@ -133,7 +133,7 @@ def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
         out=moved(op.out),
         ins=tuple(moved(each) if isinstance(each, Access) else each for each in op.ins),
         turns=((scope, tiles), *op.turns),
-        names=("", *op.names),
+        names=(f"tiles of {name}", *op.names),
     )
 
 

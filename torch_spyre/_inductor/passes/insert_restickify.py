@@ -9,6 +9,8 @@ there. Moves take any layout; they are what restickify is made of.
 | reduction | the output lies along the input's stick loop, or has one element per stick where that loop is folded |
 | matmul C[m,n] = A[m,k] B[k,n] | C along n, A along k, B along n or k |
 | gather, scatter | what an index moves along is a dimension of the table's layout |
+
+Nothing comes between the ops of a tile loop: a copy of what the loop makes turns with it, any other is made before it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,12 @@ class _Inserter:
     ops: list[LoopOp] = field(default_factory=list)
     made: dict[object, Access] = field(default_factory=dict)  # restickified operands, while they are up to date
     versions: dict[str, int] = field(default_factory=dict)
+    loop: int = 0  # where in ``ops`` the tile loop begins that the next op is in; behind them all if it is in none
 
     def run(self) -> None:
         for op in self.plan.kernel.ops:
+            if not op.turns or not self.ops or self.ops[-1].turns[:1] != op.turns[:1]:
+                self.loop = len(self.ops)
             kind = OPS[op.name].kind
             if kind == "matmul":
                 self.matmul(op)
@@ -69,6 +74,13 @@ class _Inserter:
             op = merged(replace(op, ins=(between,)))
         self.ops.append(op)
         self.versions[op.out.buffer] = self.versions.get(op.out.buffer, 0) + 1
+
+    def add_before_loop(self, move: LoopOp) -> None:
+        inside = self.ops[self.loop :]
+        del self.ops[self.loop :]
+        self.add(move)
+        self.loop = len(self.ops)
+        self.ops += inside
 
     def tangled(self, op: LoopOp) -> bool:
         """Whether a move falls into a great many pieces."""
@@ -166,7 +178,7 @@ class _Inserter:
                 table = op.ins[0]
                 assert isinstance(table, Access)
                 moved, jumps, copy, _ = self.dense_table(op, table)
-                self.add(copy)
+                self.add_before_loop(copy)
                 self.add(replace(op, ins=(moved, *op.ins[1:]), indirect=jumps))
             else:
                 moved, jumps, copy, back = self.dense_table(op, op.out)
@@ -245,11 +257,24 @@ class _Inserter:
         sparse = loop not in moving and bool(moving)
         copied = tuple(sizes[i] for i in order)
         buffer = plan.temporary(self.dtype(access), copied, tuple(range(len(order))), sparse)
-        source = Access(access.buffer, tuple(access.strides[i] for i in order), access.offset)
-        self.add(LoopOp("restickify", copied, Access(buffer.name, buffer.stride), (source,), source=op.source))
         strides = [0] * len(sizes)
         for i, stride in zip(order, buffer.stride, strict=True):
             strides[i] = stride
+        turns = op.turns if any(each.out.buffer == access.buffer for each in self.ops[self.loop :]) else ()
+        loops = [*range(len(turns)), *(i for i in order if i >= len(turns))]
+        move = LoopOp(
+            "restickify",
+            tuple(sizes[i] for i in loops),
+            Access(buffer.name, tuple(strides[i] for i in loops)),
+            (Access(access.buffer, tuple(access.strides[i] for i in loops), access.offset),),
+            source=op.source,
+            turns=turns,
+            names=tuple(op.names[i] for i in loops) if turns else (),
+        )
+        if turns:
+            self.add(move)
+        else:
+            self.add_before_loop(move)
         self.made[key] = Access(buffer.name, tuple(strides))
         return self.made[key]
 
@@ -279,6 +304,8 @@ class _Inserter:
                 replace(op.out, strides=op.out.strides[:kept]),
                 (replace(through, strides=buffer.stride),),
                 source=op.source,
+                turns=op.turns,
+                names=op.names[:kept],
             )
         )
 
@@ -291,14 +318,16 @@ class _Inserter:
 
 
 def merged(op: LoopOp) -> LoopOp:
-    """The same move with loops that go on evenly as one."""
+    """The same move with loops that go on evenly as one; tile loops stay."""
     accesses = [*(a for a in op.ins if isinstance(a, Access)), op.out]
     loops: list[tuple[int, list[int]]] = []
     for i, n in enumerate(op.sizes):
         steps = [a.strides[i] for a in accesses]
         if n == 1:
             continue
-        if loops and all(outer == n * inner for outer, inner in zip(loops[-1][1], steps, strict=True)):
+        if len(loops) > len(op.turns) and all(
+            outer == n * inner for outer, inner in zip(loops[-1][1], steps, strict=True)
+        ):
             loops[-1] = (loops[-1][0] * n, steps)
         else:
             loops.append((n, steps))

@@ -128,17 +128,22 @@ def _take_turns(plan: Plan, op: DeviceOp) -> None:
     turns = []
     for turn, (_, count) in enumerate(op.op.turns):
         loops = [i for i, origin in enumerate(op.origins) if origin == turn + more]
-        if len(loops) != 1 or op.counts[loops[0]] != count:
-            raise Unsupported(
-                f"{op.op.name} over {list(op.op.sizes)}: its {count} tiles begin inside sticks or across dimensions of "
-                f"the card{f' ({op.op.source})' if op.op.source else ''}; use tiles of whole sticks"
-            )
+        if len(loops) != 1 or op.counts[loops[0]] != count or any(side.stick == loops[0] for side in op.sides):
+            raise Unsupported(_unaligned(plan, op.op, turn))
         turns += loops
     for side in op.sides:
         side.turns = [side.steps[i] for i in turns]
-        if any(side.stick == i for i in turns):
-            raise Unsupported(f"{op.op.name} over {list(op.op.sizes)}: tiles of single elements along sticks")
     _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
+
+
+def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:
+    name, tiles = op.names[turn].removeprefix("tiles of "), op.turns[turn][1]
+    elements = max(plan.elements(access.buffer) for access in _accesses(op))
+    return (
+        f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)}"
+        f"{f' ({op.source})' if op.source else ''} would begin tiles of {name} inside sticks, which hold {elements} "
+        "elements, or across dimensions of the card; use tiles of whole sticks"
+    )
 
 
 def _reorder(op: DeviceOp, order: list[int]) -> None:
