@@ -13,7 +13,8 @@ from ...card import description
 from ..loop_ir import Access, LoopOp
 from .lift_views import Coordinates
 from .plan import STICK_BYTES, DeviceOp, Plan
-from .regions import can_hold, part_of
+from .regions import Part, can_hold, part_of
+from .uses import Use
 
 # Moves go from device memory to device memory, past LX.
 MOVES = ("copy", "restickify")
@@ -30,20 +31,58 @@ class Clone:
 
 def clones(plan: Plan) -> list[Clone]:
     """The copies that would pay, each with a buffer of its own in ``plan.kernel``."""
-    written = {op.op.out.buffer for op in plan.device_ops}
-    readers: dict[str, list[int]] = defaultdict(list)
-    for at, op in enumerate(plan.device_ops):
-        for name in dict.fromkeys(access.buffer for access in op.accesses()[:-1]):
-            if plan.kernel.buffers[name].kind == "input" and name not in written:
-                readers[name].append(at)
     found = []
-    for name, positions in readers.items():
-        if len(positions) > 1 and _agree(plan, name, positions) and _pays(plan, name, positions):
+    for name, shown in read_again(plan).items():
+        parts = [
+            part_of(plan.device_ops[use.at], side_of(plan, use), plan.elements(name), plan.device_ops[use.at].slices)
+            for use in shown
+        ]
+        positions = tuple(dict.fromkeys(use.at for use in shown))
+        holds = all(can_hold(op := plan.device_ops[use.at], side_of(plan, use), op.slices) for use in shown)
+        if holds and own_part(parts) and saved_us(parts[0], len(positions)) > 0:
             buffer = plan.kernel.buffers[name]
             clone = plan.kernel.internal(buffer.dtype, buffer.size, buffer.stride, prefix="clone")
             plan.layouts[clone.name] = plan.layouts[name]
-            found.append(Clone(name, clone.name, tuple(positions)))
+            found.append(Clone(name, clone.name, positions))
     return found
+
+
+def read_again(plan: Plan) -> dict[str, list[Use]]:
+    """Arguments that several ops of the same loops read, along the same turns, and none writes."""
+    written = {op.op.out.buffer for op in plan.device_ops}
+    readers: dict[str, list[Use]] = defaultdict(list)
+    for at, op in enumerate(plan.device_ops):
+        for position, access in enumerate(op.accesses()[:-1]):
+            if plan.kernel.buffers[access.buffer].kind == "input" and access.buffer not in written:
+                readers[access.buffer].append(Use(at, position, False))
+    found = {}
+    for name, shown in readers.items():
+        first = plan.device_ops[shown[0].at]
+        mine = first.sides[shown[0].position]
+        if len({use.at for use in shown}) < 2 or plan.placement(name).replicas:
+            continue
+        if all(
+            op.op.name not in MOVES and op.op.turns == first.op.turns and side.turns == mine.turns and not side.jumps
+            for op, side in ((plan.device_ops[use.at], side_of(plan, use)) for use in shown)
+        ):
+            found[name] = shown
+    return found
+
+
+def side_of(plan: Plan, use: Use) -> Coordinates:
+    return plan.device_ops[use.at].sides[use.position]
+
+
+def own_part(parts: list[Part]) -> bool:
+    """Every core wants the same part in all of them, and it is its alone."""
+    return len(set(parts)) == 1 and len(set(parts[0].apart)) == len(parts[0].apart)
+
+
+def saved_us(part: Part, readers: int) -> float:
+    """What the copy saves: all reads of device memory but one, less its own beginning."""
+    card = description.constants()
+    bytes_ = STICK_BYTES * prod(part.size[:-1]) * len(part.apart)
+    return (readers - 1) * bytes_ / card["dram_gb_per_s"] / 1000 - card["step_fixed_us"]
 
 
 def with_clones(plan: Plan, ops: list[DeviceOp], wanted: list[Clone]) -> list[DeviceOp]:
@@ -63,48 +102,11 @@ def _sides(op: DeviceOp, name: str) -> list[Coordinates]:
     return [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == name]
 
 
-def _agree(plan: Plan, name: str, positions: list[int]) -> bool:
-    """Every core wants the same part in all of them, and all of it is its own."""
-    first = plan.device_ops[positions[0]]
-    mine = _sides(first, name)[0]
-    elements = plan.elements(name)
-    part = part_of(first, mine, elements, first.slices)
-    if plan.placement(name).replicas or _is_shared(first, mine):
-        return False
-    for at in positions:
-        op = plan.device_ops[at]
-        for side in _sides(op, name):
-            if (
-                op.op.name in MOVES
-                or not can_hold(op, side, op.slices)
-                or op.op.turns != first.op.turns
-                or side.turns != mine.turns
-            ):
-                return False
-            if part_of(op, side, elements, op.slices) != part:
-                return False
-    return True
-
-
-def _is_shared(op: DeviceOp, side: Coordinates) -> bool:
-    return any(slices > 1 and not any(row) for slices, row in zip(op.slices, side.steps, strict=True))
-
-
-def _pays(plan: Plan, name: str, positions: list[int]) -> bool:
-    """Whether the reads that are saved take longer than the copy's own beginning."""
-    op = plan.device_ops[positions[0]]
-    side = _sides(op, name)[0]
-    card = description.constants()
-    part = part_of(op, side, plan.elements(name), op.slices)
-    bytes_ = STICK_BYTES * prod(part.size[:-1]) * prod(op.slices)
-    return (len(positions) - 1) * bytes_ / card["dram_gb_per_s"] > 1000 * card["step_fixed_us"]
-
-
 def _copy(op: DeviceOp, clone: Clone) -> DeviceOp:
     """Loops and cores of the first reader, as far as they move the argument."""
     side = _sides(op, clone.source)[0]
     access = next(each for each in op.accesses() if each.buffer == clone.source)
-    loops = [i for i, row in enumerate(side.steps) if any(row)] or [0]
+    loops = [i for i, row in enumerate(side.steps) if any(row)]
     counts = [op.counts[i] for i in loops]
     steps = [list(side.steps[i]) for i in loops]
     stick = loops.index(side.stick) if side.stick in loops else -1

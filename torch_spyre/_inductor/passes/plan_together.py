@@ -17,7 +17,9 @@ from itertools import groupby
 from math import prod
 
 from ...backend.tiling import resident_budget
+from ...card import description
 from ...ops.table import OPS
+from .clone_inputs import own_part, read_again, saved_us
 from .cost import TIMED, Costs
 from .lift_views import Coordinates
 from .plan import DeviceOp, Plan, ceil_div
@@ -67,11 +69,17 @@ class _Search:
             and not plan.placement(name).replicas
             and all(lies_still(self.ops[use.at].sides[use.position]) for use in shown)
         }
+        self.clones = read_again(plan)  # arguments: to stay in LX they have to be copied there
+        self.uses |= self.clones
         self.shared: dict[int, list[tuple[str, int]]] = defaultdict(list)  # by op: buffers that may stay, positions
         for name, shown in self.uses.items():
             for use in shown:
                 self.shared[use.at].append((name, use.position))
-        self.fixed = {at for at, op in enumerate(self.ops) if id(op) in fixed or OPS[op.op.name].kind not in TIMED}
+        self.fixed = {
+            at
+            for at, op in enumerate(self.ops)
+            if id(op) in fixed or OPS[op.op.name].kind not in TIMED or not self.shared[at]
+        }
         self.turns = [prod(count for _, count in op.op.turns) for op in self.ops]
         self.slices: list[Slices] = [tuple(op.slices) for op in self.ops]
         self.parts: dict[object, Part] = {}
@@ -157,24 +165,39 @@ class _Search:
             if whole or (there is None) != (name not in self.resident):
                 touched.update(use.at for use in self.uses[name])
             change.resident[name] = there
+            if name in self.clones:
+                change.saved += self._copied(name, self.resident.get(name)) - self._copied(name, there)
         for at in touched:
             mine = slices.get(at, self.slices[at])
             held = self._held(at, change.resident)
             change.cost[at] = self.turns[at] * self.costs.time(self.ops[at], mine, held)
         if not whole:
-            change.saved = sum(self.cost[at] - time for at, time in change.cost.items())
+            change.saved += sum(self.cost[at] - time for at, time in change.cost.items())
         return change
 
     def _residence(self, name: str, slices: Mapping[int, Slices]) -> Residence | None:
         written: list[Part] = []
         read: list[Part] = []
-        for use in self.uses[name]:
+        shown = self.uses[name]
+        for use in shown:
             mine = slices.get(use.at, self.slices[use.at])
             if self._folds_together(use.at, mine):
                 return None
             (written if use.writes else read).append(self.part(use.at, use.position, mine))
-        found = residence(written, read)
+        if name in self.clones:
+            worth_it = own_part(read) and saved_us(read[0], len({use.at for use in shown})) > 0
+            found = Residence(read[0].origin, read[0].size) if worth_it else None
+        else:
+            found = residence(written, read)
         return found if found and found.bytes <= self.budget else None
+
+    def _copied(self, name: str, there: Residence | None) -> float:
+        """Microseconds that the copy of an argument to LX takes."""
+        if there is None:
+            return 0
+        card, first = description.constants(), self.uses[name][0].at
+        read = there.bytes * prod(self.slices[first]) / card["dram_gb_per_s"] / 1000
+        return self.turns[first] * (read + card["step_fixed_us"])
 
     def _held(self, at: int, changed: Mapping[str, Residence | None]) -> tuple[bool, ...]:
         held = [False] * len(self.ops[at].sides)
