@@ -129,6 +129,7 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   const int64_t stick = elements_per_stick(step.operands[0].format);  // columns come by the stick, used or not
   work.multiplications *= static_cast<double>(ceil_div(points[n], stick) * stick) / static_cast<double>(points[n]);
   work.rows = static_cast<double>(points[m]);
+  work.all_rows = static_cast<double>(step.extents[m]);
   work.area = static_cast<double>(points[m]) * static_cast<double>(points[n]);
   work.depth = static_cast<double>(points[k]);
   work.partial = static_cast<int>(step.slices[k]);

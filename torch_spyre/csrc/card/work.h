@@ -34,6 +34,7 @@ struct Work {
   int partial = 1;  // cores with partial ones of the same results
   // Matrix unit, of one core.
   double multiplications = 0, rows = 0, depth = 0;
+  double all_rows = 0;         // of all cores
   bool turns_columns = false;  // the second operand lies along the depth: the unit wants it along the columns
   enum class Batch { none, outside, next_to_sticks } batch = Batch::none;
 };
