@@ -59,8 +59,10 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("lowered", kernel)
     resolve_aliases(kernel, offsets, storages)
     dead_code(kernel)
-    elide_copies(kernel)
-    forward_copies(kernel)
+    together = config.planning == "together"
+    elide_copies(kernel, into_arguments_only=not together)
+    if together:
+        forward_copies(kernel)
     separate_overlaps(kernel)
     log_pass("mutations resolved", kernel)
     name_dims(kernel)
@@ -70,7 +72,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
     cores = min(config.sencores, _C.card_cores(-1))
     plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
-    propagate_layouts(plan)
+    propagate_layouts(plan, by_default=not together)
     insert_restickify(plan)
     log_pass("restickified", kernel)
     lift_ops(plan)

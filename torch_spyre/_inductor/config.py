@@ -35,11 +35,22 @@ def _flag(name: str, default: bool) -> bool:
     return given == "1" if given else default
 
 
+def _one_of(name: str, choices: tuple[str, ...]) -> str:
+    given = os.environ.get(name) or choices[0]
+    if given not in choices:
+        raise ValueError(f"{name}={given!r}: expected {' or '.join(choices)}")
+    return given
+
+
 # Cores that work may be divided over; the card may have fewer.
 sencores: int = int(_number("SENCORES", f"{_cores():g}", 1, _cores()))
 
 # Keep in LX what the cores themselves read again.
 lx_planning: bool = _flag("LX_PLANNING", True)
+
+# "together" looks at a whole graph; "op_by_op" plans as the public compiler does, for comparison: a launch per matrix
+# product and per group of other ops, default layouts, each op divided for itself, LX as far as neighbours agree.
+planning: str = _one_of("SPYRE_PLANNING", ("together", "op_by_op"))
 
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)

@@ -16,6 +16,7 @@ from torch import fx
 from torch._subclasses import FakeTensor
 
 from ..constants import DEVICE_NAME
+from . import config
 from .builder import Builder, Value
 from .decompositions import withheld_decompositions
 from .errors import Unsupported
@@ -28,6 +29,7 @@ from .passes.dead_code import dead_code
 
 del inductor_prims  # registers lowerings
 aten = torch.ops.aten
+PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 log = get_logger(__name__)
 
 
@@ -88,7 +90,7 @@ class _Partition:
             if node.op == "output":
                 self.flush(node)
                 self.provide(node)
-            elif node.op == "call_function" and self.take(node):
+            elif node.op == "call_function" and self._take_in_its_place(node):
                 continue
             elif node.op not in ("placeholder", "get_attr"):
                 self.outside(node)
@@ -104,6 +106,16 @@ class _Partition:
             _is_view(node) or (node.target is operator.getitem and source in self.memory)
         ):
             self.memory[node] = self.memory.get(source, source)
+
+    def _take_in_its_place(self, node: fx.Node) -> bool:
+        """As :meth:`take`; planned op by op, a matrix product is a kernel of its own."""
+        apart = config.planning == "op_by_op" and node.target in PRODUCTS and _on_card(node)
+        if apart:
+            self.flush(node)
+        taken = self.take(node)
+        if apart and taken:
+            self.flush(node.next)
+        return taken
 
     def take(self, node: fx.Node) -> bool:
         """Whether the node became part of the current segment; one of several results takes those with it."""

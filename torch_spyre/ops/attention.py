@@ -24,7 +24,10 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """What ``torch.nn.functional.scaled_dot_product_attention`` does for tensors on the card."""
-    if dropout_p or query.dtype != key.dtype or query.dtype != value.dtype or query.dim() < 2:
+    from .._inductor import config
+
+    plain = query.dim() >= 2 and query.dtype == key.dtype == value.dtype and not dropout_p
+    if not plain or config.planning == "op_by_op":
         how = torch.ops.aten._scaled_dot_product_attention_math.default
         given = {"scale": scale, "enable_gqa": enable_gqa}
         return how(query, key, value, attn_mask, dropout_p, is_causal, None, **given)[0]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import prod
 
 from ... import _C
+from ...card import description
 from .plan import DeviceOp, Plan, ceil_div
 from .shares import byte_strides, quantum_of, reach_of, share
 
@@ -13,14 +15,18 @@ from .shares import byte_strides, quantum_of, reach_of, share
 WORTH = 0.98
 
 
-def best_product_slices(plan: Plan, op: DeviceOp) -> list[int] | None:
-    """The fastest division that keeps every core within the span; None if there is none."""
+def best_product_slices(plan: Plan, op: DeviceOp, published: bool = False) -> list[int] | None:
+    """The fastest division that keeps every core within the span; None if there is none. ``published``: by the rule
+    that is known of the public compiler, over divisors only."""
     strides = byte_strides(plan, op)
     quanta = [quantum_of(op, i, strides) for i in range(len(op.counts))]
     most = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
     sides = [(tuple(row), side.stick, side.elements) for row, side in zip(strides, op.sides, strict=True)]
     formats = [plan.layouts[access.buffer].device_dtype.name for access in op.accesses()]
-    return _best(tuple(op.counts), tuple(quanta), tuple(most), tuple(sides), tuple(formats), plan.cores, plan.span)
+    found = _best(
+        tuple(op.counts), tuple(quanta), tuple(most), tuple(sides), tuple(formats), plan.cores, plan.span, published
+    )
+    return None if found is None else list(found)
 
 
 Sides = tuple[tuple[tuple[int, ...], int, int], ...]
@@ -35,6 +41,7 @@ def _best(
     formats: tuple[str, ...],
     cores: int,
     span: int,
+    published: bool,
 ) -> list[int] | None:
     candidates = [
         slices
@@ -46,6 +53,9 @@ def _best(
     ]
     if not candidates:
         return None
+    if published:
+        whole = [slices for slices in candidates if all(n % s == 0 for n, s in zip(most, slices, strict=True))]
+        return min(whole or candidates, key=lambda slices: _published(counts, slices))
     order = [len(sides) - 1, *range(len(sides) - 1)]  # a step has the written operand first
     operands = [
         {"argument": 0, "strides": list(sides[i][0]), "stick": sides[i][1], "format": formats[i]} for i in order
@@ -55,6 +65,21 @@ def _best(
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
     return min(good, key=_simplicity)
+
+
+def _published(counts: tuple[int, ...], slices: list[int]) -> float:
+    """(compute + device memory + partial sums) × b^1.4, in ns; b: the shares of batches."""
+    card = description.constants()
+    *batch, m, n, k = counts
+    *shares, by_m, by_n, by_k = slices
+    batches, b = prod(batch), prod(shares)
+    rows, columns = m / by_m, n / by_n
+    fill = min(1.0, rows / card["pt_rows"]) ** card["pt_fill"]
+    compute = batches / b * rows * columns * k / by_k / (card["pt_mac_per_ns"] * fill)
+    reads = m * k * max(1.0, by_n / card["multicast_cores"]) + k * n * max(1.0, by_m / card["multicast_cores"])
+    memory = 2 * batches * (reads + m * n) / card["dram_gb_per_s"]
+    sums = card["psum_ns_per_element_hop"] * (by_k - 1) * batches / b * rows * columns
+    return float((compute + memory + sums) * b**1.4)
 
 
 def _points(counts: tuple[int, ...], slices: list[int], quanta: tuple[int, ...]) -> list[int]:

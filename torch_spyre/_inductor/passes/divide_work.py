@@ -40,7 +40,7 @@ def divide_work(plan: Plan) -> None:
         if wanted is not None:
             hinted.add(id(op))
     plan.device_ops = done
-    if config.lx_planning:
+    if config.lx_planning and config.planning == "together":
         plan_together(plan, hinted)
 
 
@@ -55,7 +55,7 @@ def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
 
 def _slices(plan: Plan, op: DeviceOp) -> list[int]:
     if op.op.name == "matmul":
-        best = best_product_slices(plan, op)
+        best = best_product_slices(plan, op, published=config.planning == "op_by_op")
         if best is not None:
             return best
     chosen = _chosen(plan, op)

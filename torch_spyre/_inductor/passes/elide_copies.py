@@ -17,7 +17,7 @@ from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
 from .compose import composed, dims_between
 
 
-def elide_copies(kernel: Kernel) -> None:
+def elide_copies(kernel: Kernel, into_arguments_only: bool = False) -> None:
     """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
     ops: list[LoopOp | None] = list(kernel.ops)
     touching: dict[str, set[int]] = defaultdict(set)
@@ -25,7 +25,8 @@ def elide_copies(kernel: Kernel) -> None:
         for name in (op.out.buffer, *op.reads()):
             touching[name].add(at)
     for at, copy in enumerate(kernel.ops):
-        moved = _elided(kernel, ops, touching, at)
+        inside = kernel.buffers[copy.out.buffer].kind == "internal"
+        moved = None if inside and into_arguments_only else _elided(kernel, ops, touching, at)
         if moved is None:
             continue
         for i, op in moved.items():

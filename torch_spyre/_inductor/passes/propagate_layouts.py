@@ -17,9 +17,10 @@ from ..loop_ir import Access, Buffer, Kernel, LoopOp
 from .plan import Plan, dense_layout, stride_order
 
 
-def propagate_layouts(plan: Plan) -> None:
-    """The first op that writes a buffer decides."""
-    _shape_internal_buffers(plan.kernel)
+def propagate_layouts(plan: Plan, by_default: bool = False) -> None:
+    """The first op that writes a buffer decides. ``by_default``: only which dimension lies in sticks."""
+    if not by_default:
+        _shape_internal_buffers(plan.kernel)
     for op in plan.kernel.ops:
         buffer = plan.kernel.buffers[op.out.buffer]
         if buffer.name in plan.layouts:
@@ -27,8 +28,10 @@ def propagate_layouts(plan: Plan) -> None:
         order, sparse = list(buffer.order or stride_order(buffer)), False
         if not buffer.order:
             lanes = _lane_dimension(plan, op)
-            if buffer.kind == "internal":
-                order = _order(plan, op, order, lanes)
+            if buffer.kind == "internal" and lanes is not None:
+                order = [dim for dim in order if dim != lanes] + [lanes]
+            if buffer.kind == "internal" and not by_default:
+                order = _order(plan, op, order)
             if lanes is None and _whole(plan, op):
                 sparse = bool(buffer.size) and buffer.size[order[-1]] > 1 and _leaves_single_elements(plan, op)
         plan.layouts[buffer.name] = dense_layout(buffer, tuple(order), sparse)
@@ -58,10 +61,8 @@ def _shaped(buffer: Buffer, longest: int) -> Buffer:
     return replace(buffer, size=tuple(n for _, n in dims), stride=tuple(s for s, _ in dims))
 
 
-def _order(plan: Plan, op: LoopOp, order: list[int], lanes: int | None) -> list[int]:
+def _order(plan: Plan, op: LoopOp, order: list[int]) -> list[int]:
     """The dimensions from the one next to the sticks, then from the outermost on, to the one in sticks."""
-    if lanes is not None:
-        order = [dim for dim in order if dim != lanes] + [lanes]
     if len(order) < 3:
         return order
     *others, last = order
