@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import warnings
@@ -16,10 +15,10 @@ from torch import Tensor
 from tests.fuzz.bounds import Ref
 from tests.fuzz.program import Program, Settings
 from tests.fuzz.reference import GLOBALS, Reference, run
+from tests.plans import planned
 from torch_spyre import _C
 from torch_spyre._inductor import config
 from torch_spyre.device.streams import current_stream
-from torch_spyre.execution.kernel import SpyreKernel
 
 # Ways to compile a program, next to its own; its values depend on none of them.
 PLANS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -84,12 +83,12 @@ def without_hints(program: Program) -> Program:
 def _compare_plans(program: Program) -> Checked:
     """Whether the results are the same with every plan, bit for bit."""
     names = [*program.outputs, *program.given()]
-    planned = _planned(program)
-    first, time = planned({})
+    run_with = _planned(program)
+    first, time = run_with({})
     faster, unhinted = False, without_hints(program)
     for plan in PLANS[program.settings.plans]:
         try:
-            found, other = planned(plan)
+            found, other = run_with(plan)
         except Exception as error:
             if "spyre_hint(" in str(error):  # which asks for more cores than there are now
                 continue
@@ -104,17 +103,11 @@ def _compare_plans(program: Program) -> Checked:
 
 
 def _planned(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor], float]]:
-    """Runs the program with a plan: gives its results, on the host, and their modelled time.
-
-    The program is traced once. Its kernels are compiled when they first run, and again when they have forgotten that.
-    """
+    """Runs the program with a plan: gives its results, on the host, and their modelled time."""
     compute, given = _functions(program, "inductor")
 
-    def planned(plan: dict[str, Any]) -> tuple[list[Tensor], float]:
-        _C.forget_kernels()
-        for kernel in [each for each in gc.get_objects() if type(each) is SpyreKernel]:
-            kernel._variants.clear()
-        with warnings.catch_warnings(), config.patch(**plan):
+    def run_with(plan: dict[str, Any]) -> tuple[list[Tensor], float]:
+        with warnings.catch_warnings(), planned(**plan):
             warnings.simplefilter("ignore")
             arguments = given("spyre")
             before = current_stream().modelled_time()
@@ -122,7 +115,7 @@ def _planned(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor],
             time = current_stream().modelled_time() - before
             return [tensor.cpu() for tensor in (*outputs, *arguments)], time
 
-    return planned
+    return run_with
 
 
 def _differing_bits(names: list[str], found: list[Tensor], first: list[Tensor], plan: str) -> Failure | None:

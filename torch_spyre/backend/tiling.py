@@ -11,10 +11,17 @@ from ..card import description
 from ..ir.folds import divided
 from ..ir.superdsc_rules import STICK_BYTES, elements_of
 
+TILE_BYTES = 64 * 1024  # of LX that are left to tiles in any case: two of the smallest of any op
+
+
+class TooLittleLX(RuntimeError):
+    """Not even the smallest tiles of an op fit."""
+
 
 def resident_budget() -> int:
     """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
-    return _budget(_share(os.environ.get("DXP_LX_FRAC_AVAIL") or "0.2"))
+    share = _share(os.environ.get("DXP_LX_FRAC_AVAIL") or "0.2")
+    return max(min(_budget(share), _budget(0) - TILE_BYTES), 0)
 
 
 def tile_budget(resident: int) -> int:
@@ -69,7 +76,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
 
     A core's whole part where it fits. Otherwise outer dimensions are halved before inner ones, so that what lies
     together is loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
-    before every other has come down to its own.
+    before every other has come down to its own. Raises TooLittleLX where the smallest are too large.
     """
     units, tile = _units(step), _points(step)
     grains = list(units)
@@ -79,7 +86,19 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
         for i, grain in enumerate(least):
             while tile[i] > grain and 2 * footprint(step, tile) > budget:
                 tile[i] = max(-(-tile[i] // 2 // units[i]) * units[i], grain)
+    if 2 * footprint(step, tile) > budget:
+        raise TooLittleLX(_too_little(step, tile, budget))
     return tile
+
+
+def _too_little(step: dict[str, Any], tile: list[int], budget: int) -> str:
+    where = f" ({step['source']})" if step.get("source") else ""
+    lx = int(description.constants()["lx_bytes"])
+    return (
+        f"{step.get('function', step['op'])} over {step['extents']}{where}: two tiles of every operand, in whole "
+        f"sticks no smaller than {tile} points, take {2 * footprint(step, tile)} bytes; of LX {max(budget, 0)} "
+        f"are left to tiles: lx_bytes = {lx}, of which the program has {description.constants()['lx_reserved_bytes']:g}"
+    )
 
 
 def footprint(step: dict[str, Any], tile: list[int]) -> int:

@@ -150,16 +150,19 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
         reach = _reach(points, rows, side) + jumped(plan, op, access, side)
         if reach <= plan.span:
             continue
-        loops = [i for i in range(len(op.counts) - op.reduced) if points[i] > 1 and rows[i]]
+        kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind in ("scan", "topk"))
+        loops = [i for i in range(kept) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
             quantum = max(quantum_of(op, loop, strides), 1)
             half = op.counts[loop] // 2 // quantum * quantum
             if half:
                 return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
+        far = max(range(len(rows)), key=lambda i: abs(rows[i]) * points[i])
+        dimension = op.origins[far] - len(plan.placement(op.op.out.buffer).replicas)
         raise Unsupported(
-            f"{op.op.name} over {list(op.op.sizes)}: one core would reach over {reach >> 20} MiB of "
-            f"{plan.layouts[access.buffer]}, the card allows {plan.span >> 20}; use more cores (SENCORES) or "
-            "smaller parts"
+            f"{op.op.name} over {list(op.op.sizes)}{f' ({op.op.source})' if op.op.source else ''}: one core would "
+            f"reach over {reach} bytes of {plan.layouts[access.buffer]}, most of them along dimension {dimension}, and "
+            f"the card allows {plan.span}; use more cores than {plan.cores} (SENCORES) or smaller parts"
         )
     return []
 
