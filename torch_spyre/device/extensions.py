@@ -206,11 +206,14 @@ def _apply_keeping_parameters(original: Any) -> Any:
     """Module.to must keep its Parameter objects: optimizers hold them, and tied weights are one object.
 
     PyTorch moves a parameter in place with ``.data =`` where it knows both devices, which PrivateUse1 is not among; for
-    the others it makes new parameters. Here what it would put in their place goes into the old ones.
+    the others it makes new parameters. Here what it would put in their place goes into the old ones. Weights come to
+    the card laid out as compiled calls want them.
     """
 
     @functools.wraps(original)
     def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        if not isinstance(fn, _LaidOut):
+            fn = _LaidOut(fn, self)
         if recurse:
             for module in self.children():
                 module._apply(fn)
@@ -228,6 +231,38 @@ def _apply_keeping_parameters(original: Any) -> Any:
         return self
 
     return apply
+
+
+class _LaidOut:
+    """What Module._apply does to each tensor; parameters that it moves to the card lie there as they are used."""
+
+    def __init__(self, fn: Callable[[torch.Tensor], torch.Tensor], root: torch.nn.Module) -> None:
+        self.fn, self.root = fn, root
+        self.owners: dict[int, list[tuple[torch.nn.Module, str]]] | None = None
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.nn.Parameter) or tensor.device.type != "cpu" or _is_fake(tensor):
+            return self.fn(tensor)
+        moved = self.fn(torch.empty(0, dtype=tensor.dtype))
+        if moved.device.type != DEVICE_NAME:
+            return self.fn(tensor)
+        from ..model_utils import wanted_layout
+
+        owners = self._owners_of(tensor)
+        layout = wanted_layout(tuple(tensor.shape), moved.dtype, owners) if owners else None
+        if layout is None:
+            return self.fn(tensor)
+        value = tensor.detach().to(moved.dtype).contiguous()
+        return value.to(moved.device, device_layout=layout)  # type: ignore[call-overload]
+
+    def _owners_of(self, parameter: torch.Tensor) -> list[tuple[torch.nn.Module, str]]:
+        if self.owners is None:
+            self.owners = {}
+            for module in self.root.modules():
+                for name, each in module._parameters.items():
+                    if each is not None:
+                        self.owners.setdefault(id(each), []).append((module, name))
+        return self.owners.get(id(parameter), [])
 
 
 def _unscale_on_host(original: Any) -> Any:
