@@ -64,14 +64,17 @@ def compiled(model):
 
 
 def test_compiled_forward_moves_no_weight(monkeypatch):
-    plain = Small().to("spyre", torch.float16)
+    with torch.device("meta"):
+        plain = Small().half()
+    plain.to_empty(device="spyre").load_state_dict(Small().state_dict())
+    plain.scale = Small().scale.to("spyre")
     with moved_weights(monkeypatch, plain) as moved:
         compiled(plain)
-    assert moved == ["patches.weight"]  # what loading is there to avoid
-    loaded = load_model_to_spyre(Small(), dtype=torch.float16)
-    with moved_weights(monkeypatch, loaded) as moved:
-        compiled(loaded)
-    assert moved == []
+    assert moved == ["patches.weight"]  # what loading and moving are there to avoid
+    for loaded in (load_model_to_spyre(Small(), dtype=torch.float16), Small().to("spyre", torch.float16)):
+        with moved_weights(monkeypatch, loaded) as moved:
+            compiled(loaded)
+        assert moved == []
 
 
 def test_values_ties_and_constants(tmp_path):
@@ -94,17 +97,43 @@ def test_values_ties_and_constants(tmp_path):
     assert torch.equal(compiled(loaded).cpu(), compiled(plain).cpu())
 
 
-def test_large_heads_lie_along_their_outputs():
-    """Beyond the span of a core, sums over inputs would be split; a tied table keeps its rows."""
+def test_weights_lie_along_their_outputs():
+    """As the matrix unit takes them; a tied table keeps its rows."""
     head, table = nn.Linear(4096, 128256, bias=False, device="meta"), nn.Embedding(128256, 4096, device="meta")
     shape = (128256, 4096)
     assert wanted_layout(shape, torch.float16, [(head, "weight")]).device_size == [2004, 4096, 64]
     assert wanted_layout(shape, torch.float16, [(head, "weight"), (table, "weight")]) is None
-    assert wanted_layout((4096, 4096), torch.float16, [(nn.Linear(1, 1), "weight")]) is None
+    assert wanted_layout((10,), torch.float16, [(head, "bias")]) is None
+
+
+@pytest.mark.parametrize("move", [lambda m: m.to("spyre"), lambda m: m.to("spyre", torch.float16), lambda m: m.spyre()])
+def test_modules_that_move_have_them_so(move):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.table = nn.Linear(96, 200), nn.Embedding(300, 96)
+            self.head = nn.Linear(96, 300, bias=False)
+            self.head.weight = self.table.weight
+
+    torch.manual_seed(0)
+    model = Tied()
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    parameters = dict(model.named_parameters())
+    move(model)
+    assert dict(model.named_parameters()) == parameters and model.head.weight is model.table.weight
+    dtype = model.inner.weight.dtype
+    assert model.inner.weight.device_tensor_layout() == wanted_layout((200, 96), dtype, [(model.inner, "weight")])
+    assert model.table.weight.device_tensor_layout() == values["table.weight"].to("spyre", dtype).device_tensor_layout()
+    for name, value in values.items():
+        assert torch.equal(model.state_dict()[name].cpu(), value.to("spyre", dtype).cpu()), name
+    x = torch.randn(5, 96).to("spyre", dtype)
+    laid_out = model.inner(x)
+    weight, bias = (values[f"inner.{name}"].to("spyre", dtype) for name in ("weight", "bias"))
+    assert torch.equal(laid_out.cpu(), nn.functional.linear(x, weight, bias).cpu())
 
 
 def test_timing_needs_no_values_and_the_layout_pays(python):
-    """The head of Llama 3.1 on 512 rows: faster than in the default layout, where a core reaches over all of it."""
+    """The head of Llama 3.1 on 512 rows: along its inputs it would be turned on every call."""
     done = python(
         """
         import torch
@@ -121,7 +150,7 @@ def test_timing_needs_no_values_and_the_layout_pays(python):
         """,
         SPYRE_CARD="timing",
     )
-    assert float(done.stdout) > 1.1, done.stderr  # modelled time: the same on every machine
+    assert float(done.stdout) > 1.3, done.stderr  # modelled time: the same on every machine
 
 
 def test_refusals(tmp_path):

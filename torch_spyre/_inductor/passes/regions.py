@@ -79,6 +79,8 @@ def part_of(op: DeviceOp, side: Coordinates, elements: int, slices: Sequence[int
 def residence(written: Sequence[Part], read: Iterable[Part]) -> Residence | None:
     """Where a buffer can stay in LX, if every core reads only what it wrote itself; None if some would not."""
     apart = written[0].apart
+    if any(part.origin[-1] for part in written):  # from within a stick on
+        return None
     boxes = {(part.origin, part.size) for part in written}
     low = tuple(map(min, zip(*(origin for origin, _ in boxes), strict=True)))
     high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))

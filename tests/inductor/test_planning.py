@@ -1,0 +1,132 @@
+"""Plans of whole kernels: what is not made at all, how values lie, what neighbours agree on. No result changes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_spyre._inductor import compiler, config
+from torch_spyre._inductor.passes.plan_together import repeated
+from torch_spyre._inductor.passes.regions import Part, residence
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The steps of every kernel that is compiled, as they are handed to the card."""
+    seen: list[list[dict]] = []
+    original = compiler.compile_bundle
+
+    def recorded(*args, **kwargs):
+        description = original(*args, **kwargs)
+        seen.append([step for job in description["steps"] for step in job["program"]["steps"]])
+        return description
+
+    monkeypatch.setattr(compiler, "compile_bundle", recorded)
+    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
+    return seen
+
+
+def run(function, args, **settings):
+    torch._dynamo.reset()
+    with config.patch(**settings), torch.spyre.fallback("error"):
+        return torch.compile(function, fullgraph=True)(*args).cpu()
+
+
+def half(*shape):
+    return torch.randn(shape).half().to("spyre")
+
+
+def grouped_attention(q, k, v):
+    k, v = (each[:, :, None].expand(-1, -1, 3, -1, -1).reshape(q.shape[0], -1, *each.shape[-2:]) for each in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def rotated(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+def rounded_late(x, w):
+    return (torch.softmax(x.float(), -1) * 3).to(x.dtype).transpose(0, 1).contiguous() @ w
+
+
+CASES = [
+    (grouped_attention, [(2, 6, 65, 64), (2, 2, 65, 64), (2, 2, 65, 64)]),
+    (rotated, [(1, 4, 33, 128), (1, 1, 33, 128), (1, 1, 33, 128)]),
+    (rounded_late, [(70, 130), (70, 96)]),
+]
+
+
+@pytest.mark.parametrize(("function", "shapes"), CASES, ids=lambda each: getattr(each, "__name__", ""))
+def test_copies_that_are_not_made_change_nothing(function, shapes, programs):
+    torch.manual_seed(0)
+    args = [half(*shape) for shape in shapes]
+    together = run(function, args)
+    moves = [step for step in programs.pop() if step["op"] in ("copy", "restickify")]
+    moves = [step for step in moves if step["operands"][0]["format"] != "IEEE_INT32"]  # positions of a causal mask
+    # One part of the rotation is a copy of its operand, and a product wants rows along the sticks; everything else is
+    # read where it is or made where it goes.
+    assert len(moves) == (0 if function is grouped_attention else 1), moves
+    for lx in (True, False):
+        for cores in (1, 7, 32):
+            assert torch.equal(run(function, args, lx_planning=lx, sencores=cores), together)
+    if function is not grouped_attention:  # PyTorch's form of attention rounds elsewhere
+        assert torch.equal(run(function, args, planning="op_by_op"), together)
+
+
+def test_scores_stay_with_their_head(programs):
+    q, k, v = half(1, 32, 256, 128), half(1, 8, 256, 128), half(1, 8, 256, 128)
+    run(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [q, k, v])
+    steps = programs.pop()
+    first, second = (step for step in steps if step["op"] == "matmul")
+    assert "lx" in first["operands"][0] and "lx" in second["operands"][1]
+    large = [o for step in steps for o in step["operands"] if "argument" in o and o["format"] == "IEEE_FP32"]
+    assert not large, "scores went through device memory"
+
+
+def test_weights_along_the_depth_are_taken_as_rows(programs):
+    x, w = half(3, 192), half(1000, 192)
+    got = run(lambda x, w: x @ w.t(), [x, w])
+    (product,) = (step for step in programs.pop() if step["op"] == "matmul")
+    assert product["extents"] == [1000, 3, 192]
+    assert torch.equal(got, run(lambda x, w: x @ w.t().contiguous().clone(), [x, w]))
+
+
+@pytest.mark.parametrize("shape", [(64, 130), (3, 40, 200)], ids=str)
+def test_public_planning_gives_the_same(shape):
+    torch.manual_seed(0)
+    x, w = half(*shape), half(shape[-1], 96)
+
+    def block(x, w):
+        return torch.softmax(F.silu(F.layer_norm(x, x.shape[-1:]) @ w), -1).float().sum(-2)
+
+    assert torch.equal(run(block, [x, w], planning="op_by_op"), run(block, [x, w]))
+
+
+def test_public_planning_launches_every_product_by_itself(programs):
+    x, w, v = half(64, 128), half(128, 192), half(192, 64)
+    run(lambda x, w, v: torch.relu(x @ w) @ v + 1, [x, w, v], planning="op_by_op")
+    launched = [[step["op"] for step in steps] for steps in programs]
+    assert launched == [["matmul"], ["elementwise"], ["matmul"], ["elementwise"]]
+
+
+def test_equal_layers_are_found():
+    assert repeated(list("xxabcabcabcabcyy")) == (2, 3, 14)
+    assert repeated(list("abcdefgh")) == (0, 0, 0)
+    assert repeated(list("abcabcabc")) == (0, 0, 0)  # too few to be worth it
+
+
+def part(origin, size, *apart):
+    return Part(origin, apart, size)
+
+
+def test_what_a_core_may_keep():
+    rows = part((0, 0), (2, 64), (0, 0), (2, 0), (4, 0))
+    assert residence([rows], [rows]).size == (2, 64)
+    assert residence([rows], [part((0, 0), (2, 64), (0, 0), (2, 0))]), "fewer cores may read"
+    assert residence([part((0, 0), (2, 64), (0, 0))], [rows]) is None, "nobody wrote what the others read"
+    assert residence([rows], [part((0, 0), (3, 64), (0, 0), (2, 0), (4, 0))]) is None, "a row of the neighbour's"
+    assert residence([rows], [part((1, 0), (1, 64), (0, 0), (2, 0), (4, 0))]), "a part of its own"
+    halves = [part((0, 0), (1, 64), (0, 0), (2, 0)), part((1, 0), (1, 64), (0, 0), (2, 0))]
+    assert residence(halves, [rows][:0]).size == (2, 64)
+    across = [part((0, 0), (1, 64), (0, 0), (1, 0)), part((1, 0), (1, 64), (0, 0))]
+    assert residence(across, []) is None, "core 0 would write what core 1 has"
