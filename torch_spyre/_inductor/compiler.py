@@ -30,6 +30,7 @@ from .passes.plan_scratchpad import plan_scratchpad
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
+from .passes.tile_products import tile_products
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -67,10 +68,12 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
+    cores = min(config.sencores, _C.card_cores(-1))
+    if together and config.lx_planning:
+        tile_products(kernel, cores)
     log_pass("tiled", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
-    cores = min(config.sencores, _C.card_cores(-1))
     plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
     propagate_layouts(plan, by_default=not together)
     insert_restickify(plan)
@@ -89,6 +92,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     sizes = [layouts[buffer.name].device_bytes() for buffer in inputs]
     sizes += [plan.layouts[buffer.name].device_bytes() for buffer in outputs]
     code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    code["bound_us"] = plan.bound_us
     code["outputs"] = [
         {
             "size": list(buffer.size),

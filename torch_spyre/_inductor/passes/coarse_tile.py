@@ -26,7 +26,7 @@ def coarse_tile(kernel: Kernel) -> None:
             if len(outer) <= depth:
                 continue
             try:
-                _check(kernel, inside, *outer[depth][1:])
+                check_tiles(kernel, inside, *outer[depth][1:])
             except Unsupported:
                 # Hints of gradients are those of what they are gradients of: one that does not fit is no mistake.
                 if not all(kernel.ops[at].hints.get("backward") for at in inside):
@@ -35,7 +35,7 @@ def coarse_tile(kernel: Kernel) -> None:
                     tilings[at] = ()
     for tiling, group in groupby(range(len(tilings)), key=lambda at: tilings[at]):
         if tiling:
-            _tile(kernel, tiling, list(group))
+            tile(kernel, tiling, list(group))
 
 
 def _tiling(op: LoopOp) -> Tiling:
@@ -53,7 +53,8 @@ def _tiling(op: LoopOp) -> Tiling:
     return found
 
 
-def _tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
+def tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
+    """Puts the loops around ops that passed :func:`check_tiles`, and makes what only they use as small as a tile."""
     local = _local(kernel, set(inside))
     for at in inside:
         for scope, name, count in reversed(tiling):
@@ -62,7 +63,7 @@ def _tile(kernel: Kernel, tiling: Tiling, inside: list[int]) -> None:
         _shrink(kernel, buffer, inside, len(tiling))
 
 
-def _check(kernel: Kernel, inside: list[int], name: str, tiles: int) -> None:
+def check_tiles(kernel: Kernel, inside: list[int], name: str, tiles: int) -> None:
     """Raises Unsupported where an op cannot run in these tiles, or needs what another tile makes."""
     hint = f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}})"
     ops = [kernel.ops[at] for at in inside]
@@ -168,7 +169,8 @@ def _shrink(kernel: Kernel, buffer: Buffer, inside: list[int], turns: int) -> No
     ]
     tiles: dict[int, int] = {}  # by stride: how many tiles the dimension falls into
     for op, access in accesses:
-        if access.offset or any(s and s not in buffer.stride for s in access.strides[turns:]):
+        moving = [s for n, s in zip(op.sizes[turns:], access.strides[turns:], strict=True) if n > 1 and s]
+        if access.offset or not set(moving) <= set(buffer.stride):
             return
         for turn in range(turns):
             along = [

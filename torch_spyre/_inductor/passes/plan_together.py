@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, combinations, groupby
 from math import prod
 
 from ...backend.tiling import resident_budget
@@ -22,7 +22,7 @@ from ...ops.table import OPS
 from .clone_inputs import own_part, read_again, saved_us
 from .cost import TIMED, Costs
 from .lift_views import Coordinates
-from .plan import DeviceOp, Plan, ceil_div
+from .plan import STICK_BYTES, DeviceOp, Plan, ceil_div
 from .regions import Part, Residence, lies_still, part_of, points_of, residence
 from .shares import byte_strides, jumped, quantum_of, reach_of, share
 from .uses import Use, last_turn, takes_the_place_of, uses_of
@@ -309,14 +309,32 @@ class _Search:
         return best
 
     def bound(self) -> float:
-        """No plan of these ops in these layouts is faster: each in its best division, all it may share in LX."""
+        """No plan of these ops in these layouts is faster: each in its best division, with all that it could share and
+        that fits in LX."""
         total = 0.0
         for at, op in enumerate(self.ops):
-            shared = {position for _, position in self.shared[at]}
-            held = tuple(position in shared for position in range(len(op.sides)))
             choices = [self.slices[at]] if at in self.fixed else [self.slices[at], *self.candidates(at)]
-            total += self.turns[at] * min(self.costs.times(op, [(slices, held) for slices in choices]))
+            held = [(slices, held) for slices in choices for held in self._holdable(at, slices)]
+            total += self.turns[at] * min(self.costs.times(op, held))
         return total
+
+    def _holdable(self, at: int, slices: Slices) -> list[tuple[bool, ...]]:
+        """Which sides of an op can be in LX together: parts of which no two cores have the same, as large as LX."""
+        op = self.ops[at]
+        sizes: dict[int, int] = {}
+        for name, position in self.shared[at] if not self._folds_together(at, slices) else ():
+            part = self.part(at, position, slices)
+            own = name in self.clones or len(set(part.apart)) == len(part.apart)
+            if own and STICK_BYTES * prod(part.size[:-1]) <= self.budget:
+                sizes[position] = STICK_BYTES * prod(part.size[:-1])
+        in_place = OPS[op.op.name].kind == "pointwise"  # a result may take the place of an operand
+        most: list[set[int]] = []
+        for chosen in chain.from_iterable(combinations(sizes, n) for n in range(len(sizes), -1, -1)):
+            taken = [sizes[position] for position in chosen]
+            fits = (max(taken, default=0) if in_place else sum(taken)) <= self.budget
+            if fits and not any(other.issuperset(chosen) for other in most):
+                most.append(set(chosen))
+        return [tuple(position in held for position in range(len(op.sides))) for held in most]
 
 
 def repeated(keys: Sequence[object]) -> tuple[int, int, int]:

@@ -130,14 +130,13 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   // each block: from device memory, unless one of them is in LX, which blocks can be laid out along.
   const bool reads_again = !work.traffic[1].in_lx && !work.traffic[2].in_lx;
   const double spilled = reads_again ? std::min(1.0, doublings(work.area, h["pt_area"])) : 0;
-  const auto results = static_cast<double>(work.traffic[0].bytes);
   // Where few rows meet each block of weights, loads wait for one another.
   const double few = std::max(0.0, 1 - std::log2(work.all_rows) / std::log2(h["pt_rows"]));
   const double loads = read / h["dram_gb_per_s"] / (1 - few * (1 - h["pt_single_row_load"]));
   time.memory_ns = loads + written / h["dram_gb_per_s"] + turned;
   time.total_ns = overlapped(time.compute_ns, loads, h["pt_overlap"]) +
                   written / h["dram_gb_per_s"] + turned +
-                  results * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
+                  work.result_bytes * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
 StepTime Clock::step(const Work& work, Begin begin) const {

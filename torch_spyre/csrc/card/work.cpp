@@ -130,6 +130,9 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   work.multiplications *= static_cast<double>(ceil_div(points[n], stick) * stick) / static_cast<double>(points[n]);
   work.rows = static_cast<double>(points[m]);
   work.all_rows = static_cast<double>(step.extents[m]);
+  const int64_t columns = ceil_div(step.extents[n], elements_per_stick(step.operands[0].format));
+  work.result_bytes = static_cast<double>(columns * kStickBytes);
+  for (size_t i = 0; i <= m; ++i) work.result_bytes *= static_cast<double>(step.extents[i]);
   work.area = static_cast<double>(points[m]) * static_cast<double>(points[n]);
   work.depth = static_cast<double>(points[k]);
   work.partial = static_cast<int>(step.slices[k]);

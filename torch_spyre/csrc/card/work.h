@@ -35,6 +35,7 @@ struct Work {
   // Matrix unit, of one core.
   double multiplications = 0, rows = 0, depth = 0;
   double all_rows = 0;         // of all cores
+  double result_bytes = 0;     // of all cores, wherever they go to
   bool turns_columns = false;  // the second operand lies along the depth: the unit wants it along the columns
   enum class Batch { none, outside, next_to_sticks } batch = Batch::none;
 };
