@@ -92,7 +92,7 @@ def planned(module: nn.Module, args: list[torch.Tensor], planning: str) -> tuple
     torch._dynamo.reset()
     divide_work.plan_together = timed
     try:
-        with torch.no_grad(), config.patch(planning=planning), timing.record() as found:
+        with torch.no_grad(), config.patch(planning=planning, plan_bound=True), timing.record() as found:
             torch.compile(module, fullgraph=True, dynamic=False)(*args)
     finally:
         divide_work.plan_together = search

@@ -4,7 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from torch_spyre import timing
 from torch_spyre._inductor import compiler, config
+from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
+from torch_spyre._inductor.passes import tile_products
 from torch_spyre._inductor.passes.plan_together import repeated
 from torch_spyre._inductor.passes.regions import Part, residence
 
@@ -107,6 +110,48 @@ def test_public_planning_launches_every_product_by_itself(programs):
     run(lambda x, w, v: torch.relu(x @ w) @ v + 1, [x, w, v], planning="op_by_op")
     launched = [[step["op"] for step in steps] for steps in programs]
     assert launched == [["matmul"], ["elementwise"], ["matmul"], ["elementwise"]]
+
+
+def swiglu(x, gate, up, down):
+    return (F.silu(x @ gate) * (x @ up)) @ down
+
+
+@pytest.mark.parametrize("cores", [1, 5, 32])
+def test_products_in_tiles_of_columns(cores, programs, monkeypatch):
+    torch.manual_seed(0)
+    args = [half(70, 96), half(96, 256), half(96, 256), half(256, 128)]
+    whole = run(swiglu, args, sencores=cores)
+    assert [step["extents"][1] for step in programs.pop() if step["op"] == "matmul"] == [256, 256, 128]
+    monkeypatch.setattr(tile_products, "_tiles", lambda *_: 2)
+    assert torch.equal(run(swiglu, args, sencores=cores), whole)
+    products = [step for step in programs.pop() if step["op"] == "matmul"]
+    assert [step["extents"][1] for step in products] == [128] * 4 + [128]
+    assert all("lx" in step["operands"][0] for step in products[:4])
+
+
+def test_tiles_where_the_accumulators_overflow():
+    """The gate of Granite 3.3 8B, 512 rows: five tiles that 8 cores share evenly; a deep or a small one is left."""
+    assert [_tiles_of(m, n, k) for m, n, k in ((512, 12800, 4096), (512, 12800, 65536), (512, 4096, 4096))] == [5, 1, 1]
+
+
+def _tiles_of(m, n, k):
+    buffers = {"y": Buffer("y", torch.float16, (m, n), (n, 1))}
+    op = LoopOp(
+        "matmul", (m, n, k), Access("y", (n, 1, 0)), (Access("x", (k, 0, 1)), Access("w", (0, 1, n))), reduced=1
+    )
+    return tile_products._tiles(Kernel("k", buffers, [op]), op, 32)
+
+
+@pytest.mark.parametrize("function", [grouped_attention, swiglu], ids=lambda each: each.__name__)
+def test_no_plan_is_faster_than_the_bound(function, monkeypatch):
+    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
+    shapes = CASES[0][1] if function is grouped_attention else [(64, 256), (256, 640), (256, 640), (640, 256)]
+    for settings in ({}, {"sencores": 3}):
+        with timing.record() as found:
+            run(function, [half(*shape) for shape in shapes], plan_bound=True, **settings)
+        (launch,) = found.launches
+        modelled = sum(step["us"] for step in launch.plan.step_times())
+        assert 0 < launch.code["bound_us"] <= modelled + 1e-6
 
 
 def test_equal_layers_are_found():

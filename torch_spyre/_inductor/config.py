@@ -52,6 +52,9 @@ lx_planning: bool = _flag("LX_PLANNING", True)
 # product and per group of other ops, default layouts, each op divided for itself, LX as far as neighbours agree.
 planning: str = _one_of("SPYRE_PLANNING", ("together", "op_by_op"))
 
+# Say how far a plan is from the best one of its ops (``bound_us`` of a kernel's description): takes its time.
+plan_bound: bool = False
+
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 
@@ -69,6 +72,7 @@ _cache_config_ignore_prefix: list[str] = [
     "kernel_cache_bytes",
     "max_buckets",
     "min_default_granularity",
+    "plan_bound",
     "specializations_kept",
 ]
 

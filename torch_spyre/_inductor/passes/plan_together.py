@@ -19,6 +19,7 @@ from math import prod
 from ...backend.tiling import resident_budget
 from ...card import description
 from ...ops.table import OPS
+from .. import config
 from .clone_inputs import own_part, read_again, saved_us
 from .cost import TIMED, Costs
 from .lift_views import Coordinates
@@ -35,14 +36,15 @@ PASSES = 3
 
 
 def plan_together(plan: Plan, fixed: set[int]) -> None:
-    """Changes ``slices`` of the ops that are not ``fixed`` (by id); sets ``plan.bound_us``."""
+    """Changes ``slices`` of the ops that are not ``fixed`` (by id); sets ``plan.bound_us`` if that is asked for."""
     search = _Search(plan, fixed)
     for _ in range(PASSES):
         if not search.improve():
             break
     for op, slices in zip(plan.device_ops, search.slices, strict=True):
         op.slices = list(slices)
-    plan.bound_us = search.bound()
+    if config.plan_bound:
+        plan.bound_us = search.bound()
 
 
 @dataclass
@@ -313,7 +315,7 @@ class _Search:
         that fits in LX."""
         total = 0.0
         for at, op in enumerate(self.ops):
-            choices = [self.slices[at]] if at in self.fixed else [self.slices[at], *self.candidates(at)]
+            choices = [self.slices[at]] if at in self.fixed else list(divisions(self.plan, op, any_number=True))
             held = [(slices, held) for slices in choices for held in self._holdable(at, slices)]
             total += self.turns[at] * min(self.costs.times(op, held))
         return total
@@ -355,10 +357,12 @@ def repeated(keys: Sequence[object]) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def divisions(plan: Plan, op: DeviceOp, exactly: int = 0, moving: Coordinates | None = None) -> Iterator[Slices]:
+def divisions(
+    plan: Plan, op: DeviceOp, exactly: int = 0, moving: Coordinates | None = None, any_number: bool = False
+) -> Iterator[Slices]:
     """Ways to share the loops of an op: no core without work, no stick written by two, none reaching over the span.
 
-    ``exactly`` so many cores, over loops that move the side ``moving``; else about as many as can be.
+    ``exactly`` so many cores, over loops that move the side ``moving``; else ``any_number``, or as many as can be.
     """
     strides = byte_strides(plan, op)
     kept = len(op.counts) - op.reduced
@@ -374,7 +378,7 @@ def divisions(plan: Plan, op: DeviceOp, exactly: int = 0, moving: Coordinates | 
     found = list(_products(options, plan.cores))
     if exactly:
         found = [slices for slices in found if prod(slices) == exactly]
-    else:
+    elif not any_number:
         most = max(map(prod, found), default=1)
         found = [slices for slices in found if 2 * prod(slices) > most]
     for slices in found:
