@@ -187,13 +187,13 @@ def _watched(result: Result) -> Iterator[None]:
 
 @contextmanager
 def _noting_units(result: Result) -> Iterator[None]:
-    units, plan_for = set(result.units), kernel._plan_for
+    units, prepared = set(result.units), kernel._prepared
 
     def noting(text: str, *rest: Any) -> Any:
         units.update(OPS[op.name].unit for op in from_json(text).ops)
-        return plan_for(text, *rest)
+        return prepared(text, *rest)
 
-    with mock.patch.object(kernel, "_plan_for", noting):
+    with mock.patch.object(kernel, "_prepared", noting):
         yield
     result.units = sorted(units)
 
