@@ -175,3 +175,16 @@ def test_what_a_core_may_keep():
     assert residence(halves, [rows][:0]).size == (2, 64)
     across = [part((0, 0), (1, 64), (0, 0), (1, 0)), part((1, 0), (1, 64), (0, 0))]
     assert residence(across, []) is None, "core 0 would write what core 1 has"
+
+
+@pytest.mark.parametrize("rows", [(3,), (40,), (2, 20), (2, 3, 4), (1, 1)], ids=str)
+@pytest.mark.parametrize("columns", [1, 320, 1000])
+def test_products_with_weights_along_the_depth(rows, columns):
+    """Eager and compiled, however the rows lie: as with weights along the columns."""
+    torch.manual_seed(0)
+    x, w = half(*rows, 256), half(columns, 256)
+    expected = F.linear(x.cpu().float(), w.cpu().float())
+    turned = F.linear(x, w)
+    assert torch.equal(run(F.linear, [x, w]), turned.cpu())
+    bound = 2**-9 * expected.abs() + 256 * 2**-24 * (x.cpu().float().abs() @ w.cpu().float().abs().t())
+    assert ((turned.cpu().float() - expected).abs() <= bound).all()

@@ -158,7 +158,7 @@ class _Inserter:
             return op
         given, columns, rows = (prod(op.sizes[i] for i in loops) for loops in ((n, k), (m, k), (m, n)))
         sparse = op.sizes[n] * 64 * ceil_div(op.sizes[m], 64)  # the result in sticks along the rows
-        if given <= columns + sparse + rows:
+        if given <= columns + sparse + rows or not self.is_one_loop(a, op.sizes, m):
             return op
 
         order = [*range(m), n, m, k]
@@ -168,6 +168,14 @@ class _Inserter:
 
         sizes, names = tuple(op.sizes[i] for i in order), tuple(op.names[i] for i in order) if op.names else ()
         return replace(op, sizes=sizes, names=names, out=exchanged(op.out), ins=(exchanged(b), exchanged(a)))
+
+    def is_one_loop(self, access: Access, sizes: tuple[int, ...], loop: int) -> bool:
+        """Whether an operand's layout leaves a loop whole."""
+        try:
+            (piece,) = lift(sizes, [self.plan.side(access, self.plan.lane_loop(access, sizes))], MANY_PIECES)
+        except (NotAligned, TooManyPieces, ValueError):
+            return False
+        return piece.origins.count(loop) == 1
 
     def indexed(self, op: LoopOp) -> None:
         """A table whose dimensions are not those of its layout, as of a slice of columns, is indexed in a copy."""

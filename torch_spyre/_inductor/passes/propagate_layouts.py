@@ -106,7 +106,10 @@ def _leaves_single_elements(plan: Plan, op: LoopOp) -> bool:
         source = op.ins[0]
         return isinstance(source, Access) and plan.lane_loop(source, op.sizes) >= len(op.sizes) - op.reduced
     guide = _guide(plan, op)
-    if kind != "pointwise" or guide is None or plan.kernel.buffers[op.out.buffer].kind != "internal":
+    inside = guide is not None and all(
+        plan.kernel.buffers[name].kind == "internal" for name in (op.out.buffer, guide.buffer)
+    )
+    if kind != "pointwise" or guide is None or not inside:
         return False
     layout = plan.layouts[guide.buffer]
     return layout.stride_map[-1] <= 0 and layout.device_size[-1] > 1
