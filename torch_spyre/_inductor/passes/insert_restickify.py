@@ -171,6 +171,8 @@ class _Inserter:
 
     def is_one_loop(self, access: Access, sizes: tuple[int, ...], loop: int) -> bool:
         """Whether an operand's layout leaves a loop whole."""
+        if sizes[loop] == 1:
+            return True
         try:
             (piece,) = lift(sizes, [self.plan.side(access, self.plan.lane_loop(access, sizes))], MANY_PIECES)
         except (NotAligned, TooManyPieces, ValueError):
