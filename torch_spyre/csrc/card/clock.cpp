@@ -134,8 +134,7 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   const double few = std::max(0.0, 1 - std::log2(work.all_rows) / std::log2(h["pt_rows"]));
   const double loads = read / h["dram_gb_per_s"] / (1 - few * (1 - h["pt_single_row_load"]));
   time.memory_ns = loads + written / h["dram_gb_per_s"] + turned;
-  time.total_ns = overlapped(time.compute_ns, loads, h["pt_overlap"]) +
-                  written / h["dram_gb_per_s"] + turned +
+  time.total_ns = overlapped(time.compute_ns, loads, h["pt_overlap"]) + written / h["dram_gb_per_s"] + turned +
                   work.result_bytes * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
