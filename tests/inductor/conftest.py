@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from torch_spyre._inductor import compiler
+
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path) -> Iterator[dict[str, Counter]]:
@@ -25,6 +27,8 @@ def program(python, tmp_path) -> Callable[..., str]:
     start = """
 import torch
 from torch._dynamo.utils import counters
+
+from torch_spyre._inductor import compiler
 x = torch.ones(4, 64, dtype=torch.float16, device="spyre")
 """
 
@@ -34,3 +38,19 @@ x = torch.ones(4, 64, dtype=torch.float16, device="spyre")
         return result.stdout + result.stderr
 
     return run
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The steps of every kernel that is compiled, as they are handed to the card."""
+    seen: list[list[dict]] = []
+    original = compiler.compile_bundle
+
+    def recorded(*args, **kwargs):
+        description = original(*args, **kwargs)
+        seen.append([step for job in description["steps"] for step in job["program"]["steps"]])
+        return description
+
+    monkeypatch.setattr(compiler, "compile_bundle", recorded)
+    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
+    return seen

@@ -5,33 +5,18 @@ import torch
 import torch.nn.functional as F
 
 from torch_spyre import timing
-from torch_spyre._inductor import compiler, config
+from torch_spyre._inductor import config
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
 from torch_spyre._inductor.passes import tile_products
 from torch_spyre._inductor.passes.plan_together import repeated
 from torch_spyre._inductor.passes.regions import Part, residence
 
 
-@pytest.fixture
-def programs(monkeypatch):
-    """The steps of every kernel that is compiled, as they are handed to the card."""
-    seen: list[list[dict]] = []
-    original = compiler.compile_bundle
-
-    def recorded(*args, **kwargs):
-        description = original(*args, **kwargs)
-        seen.append([step for job in description["steps"] for step in job["program"]["steps"]])
-        return description
-
-    monkeypatch.setattr(compiler, "compile_bundle", recorded)
-    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
-    return seen
-
-
 def run(function, args, **settings):
     torch._dynamo.reset()
     with config.patch(**settings), torch.spyre.fallback("error"):
-        return torch.compile(function, fullgraph=True)(*args).cpu()
+        result = torch.compile(function, fullgraph=True)(*args)
+        return result.cpu() if isinstance(result, torch.Tensor) else [each.cpu() for each in result]
 
 
 def half(*shape):
@@ -74,6 +59,22 @@ def test_copies_that_are_not_made_change_nothing(function, shapes, programs):
             assert torch.equal(run(function, args, lx_planning=lx, sencores=cores), together)
     if function is not grouped_attention:  # PyTorch's form of attention rounds elsewhere
         assert torch.equal(run(function, args, planning="op_by_op"), together)
+
+
+def copied_twice(x):
+    a = x * 2
+    p, q = (torch.empty(x.shape[::-1], dtype=x.dtype, device=x.device) for _ in range(2))
+    p.copy_(a.t())
+    q.copy_(a.t())
+    q.add_(1)
+    return p @ x, q @ x
+
+
+def test_one_value_in_two_places():
+    torch.manual_seed(0)
+    x = half(64, 70)
+    for got, expected in zip(run(copied_twice, [x]), copied_twice(x), strict=True):
+        assert torch.equal(got, expected.cpu())
 
 
 def test_scores_stay_with_their_head(programs):

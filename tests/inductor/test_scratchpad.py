@@ -3,26 +3,10 @@
 import pytest
 import torch
 
-from torch_spyre._inductor import compiler, config, spyre_hint
+from torch_spyre._inductor import config, spyre_hint
 from torch_spyre._inductor.errors import Unsupported
 
 SHAPES = [(256, 1024), (64, 64), (100, 130), (3, 5, 200), (2048, 320)]
-
-
-@pytest.fixture
-def programs(monkeypatch):
-    """The steps of every kernel that is compiled, as they are handed to the card."""
-    seen: list[list[dict]] = []
-    original = compiler.compile_bundle
-
-    def recorded(*args, **kwargs):
-        description = original(*args, **kwargs)
-        seen.append([step for job in description["steps"] for step in job["program"]["steps"]])
-        return description
-
-    monkeypatch.setattr(compiler, "compile_bundle", recorded)
-    monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")
-    return seen
 
 
 def chain(a, b, c):

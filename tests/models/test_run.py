@@ -5,7 +5,6 @@ import copy
 import json
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -153,15 +152,14 @@ def refused(capsys, *arguments: str) -> str:
         ("SPYRE_MEMORY_GB", "x", "SPYRE_MEMORY_GB=x: expected a number from 1e-06 to 1024"),
         ("SENCORES", "99", "SENCORES='99': expected a number from 1 to 32"),
         ("DXP_LX_FRAC_AVAIL", "2", "DXP_LX_FRAC_AVAIL='2': expected a share of LX, from 0 to 1"),
-        ("SPYRE_HARDWARE", "none.toml", "cannot read the hardware description .*none.toml: .*No such file.*"),
+        ("SPYRE_HARDWARE", "/none.toml", "cannot read the hardware description /none.toml: No such file or directory"),
     ],
 )
 def test_refuses_settings_of_the_environment(name, value, said):
     process = spyre(env={**os.environ, name: value})
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    (line,) = (line for line in errors.splitlines() if line.startswith("spyre: "))
-    assert line == f"spyre: {said}" or re.fullmatch(f"spyre: {said}", line)
+    assert [line for line in errors.splitlines() if line.startswith("spyre: ")] == [f"spyre: {said}"]
 
 
 def test_refuses_directories_without_a_model(copied, tmp_path, capsys):

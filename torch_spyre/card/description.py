@@ -47,7 +47,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the hardware description {path}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read the hardware description {path}: {why}") from error
 
 
 def _base(path: Path) -> Path | None:

@@ -243,16 +243,16 @@ class _LaidOut:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter) or tensor.device.type != "cpu" or _is_fake(tensor):
             return self.fn(tensor)
-        moved = self.fn(torch.empty(0, dtype=tensor.dtype))
-        if moved.device.type != DEVICE_NAME:
-            return self.fn(tensor)
         from ..model_utils import wanted_layout
 
-        owners = self._owners_of(tensor)
-        layout = wanted_layout(tuple(tensor.shape), moved.dtype, owners) if owners else None
-        if layout is None:
+        shape, owners = tuple(tensor.shape), self._owners_of(tensor)
+        if not owners or wanted_layout(shape, tensor.dtype, owners) is None:
+            return self.fn(tensor)
+        moved = self.fn(torch.empty(0, dtype=tensor.dtype))  # where to, and as what
+        if moved.device.type != DEVICE_NAME:
             return self.fn(tensor)
         value = tensor.detach().to(moved.dtype).contiguous()
+        layout = wanted_layout(shape, moved.dtype, owners)
         return value.to(moved.device, device_layout=layout)  # type: ignore[call-overload]
 
     def _owners_of(self, parameter: torch.Tensor) -> list[tuple[torch.nn.Module, str]]:

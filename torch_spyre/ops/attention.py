@@ -26,16 +26,18 @@ def scaled_dot_product_attention(
     """What ``torch.nn.functional.scaled_dot_product_attention`` does for tensors on the card."""
     from .._inductor import config
 
-    plain = query.dim() >= 2 and query.dtype == key.dtype == value.dtype and not dropout_p
-    if not plain or config.planning == "op_by_op":
+    _check(query, key, value, attn_mask)
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("scaled_dot_product_attention: attn_mask and is_causal=True exclude each other")
+    if dropout_p or config.planning == "op_by_op":
         how = torch.ops.aten._scaled_dot_product_attention_math.default
         given = {"scale": scale, "enable_gqa": enable_gqa}
         return how(query, key, value, attn_mask, dropout_p, is_causal, None, **given)[0]
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("scaled_dot_product_attention: attn_mask and is_causal=True exclude each other")
     if enable_gqa:
         key, value = (_for_each_query_head(each, query.size(-3)) for each in (key, value))
-    factor = query.size(-1) ** -0.5 if scale is None else scale
+    if key.size(-2) == 0:
+        return query.new_zeros((*query.shape[:-1], value.size(-1)))
+    factor = max(query.size(-1), 1) ** -0.5 if scale is None else scale
     scores = (query.float() * factor) @ key.float().transpose(-2, -1)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
@@ -47,6 +49,20 @@ def scaled_dot_product_attention(
     total = weights.sum(-1, keepdim=True)
     # A row that attends to nothing is 0.
     return ((weights @ value.float()) / torch.where(total == 0, 1.0, total)).to(query.dtype)
+
+
+def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """What PyTorch's own refuses."""
+    dtypes = [each.dtype for each in (query, key, value)]
+    if len(set(dtypes)) > 1 or not query.is_floating_point():
+        raise RuntimeError(f"scaled_dot_product_attention: query, key and value need one real dtype, not {dtypes}")
+    dims = [each.dim() for each in (query, key, value)]
+    if min(dims) < 2:
+        raise RuntimeError(f"scaled_dot_product_attention: query, key and value need 2 dimensions, they have {dims}")
+    if mask is not None and mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        raise RuntimeError(
+            f"scaled_dot_product_attention: attn_mask is bool, float32 or {query.dtype} as the query, not {mask.dtype}"
+        )
 
 
 def _for_each_query_head(heads: torch.Tensor, count: int) -> torch.Tensor:

@@ -24,7 +24,9 @@ def elide_copies(kernel: Kernel, into_arguments_only: bool = False) -> None:
     for at, op in enumerate(kernel.ops):
         for name in (op.out.buffer, *op.reads()):
             touching[name].add(at)
-    for at, copy in enumerate(kernel.ops):
+    for at in range(len(ops)):
+        copy = ops[at]  # as former copies that are gone have left it
+        assert copy is not None
         inside = kernel.buffers[copy.out.buffer].kind == "internal"
         moved = None if inside and into_arguments_only else _elided(kernel, ops, touching, at)
         if moved is None:

@@ -106,9 +106,12 @@ def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
 
 
 def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
-    """Whether the op that makes the new one reads the old one for the last time, element by element."""
+    """Whether the op that makes the new one reads the old one for the last time, element by element. What was made
+    in front of a loop is read again in its next turn."""
+    maker, reader = plan.device_ops[old.first], plan.device_ops[new.first]
     return (
         old.last == new.first
+        and maker.op.turns == reader.op.turns
         and old.there == new.there
-        and takes_the_place_of(plan, plan.device_ops[new.first], old.name)
+        and takes_the_place_of(plan, reader, old.name)
     )

@@ -23,7 +23,6 @@ def uses_of(plan: Plan) -> dict[str, list[Use]]:
     found: dict[str, list[Use]] = defaultdict(list)
     for at, op in enumerate(plan.device_ops):
         accesses = op.accesses()
-        # What is written is looked at last, but a buffer that an op makes anew begins with being written.
         for position, access in enumerate(accesses):
             if plan.kernel.buffers[access.buffer].kind == "internal":
                 found[access.buffer].append(Use(at, position, position == len(accesses) - 1))
@@ -42,12 +41,11 @@ def last_turn(plan: Plan, first: int, last: int) -> int:
 
 def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
     """Whether an op writes its result element by element where it reads ``old``, as large as that."""
-    if OPS[op.op.name].kind != "pointwise":
-        return False
-    new, mine = op.op.out.buffer, op.sides[-1]
-    return all(
-        (side.steps, side.stick, side.constant, plan.elements(old))
-        == (mine.steps, mine.stick, mine.constant, plan.elements(new))
-        for access, side in zip(op.accesses(), op.sides, strict=True)
-        if access.buffer == old
+    mine, elements = op.sides[-1], plan.elements(op.op.out.buffer)
+    read = [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == old]
+    return (
+        OPS[op.op.name].kind == "pointwise"
+        and bool(read)
+        and plan.elements(old) == elements
+        and all((side.steps, side.stick, side.constant) == (mine.steps, mine.stick, mine.constant) for side in read)
     )

@@ -135,7 +135,8 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   const double loads = read / h["dram_gb_per_s"] / (1 - few * (1 - h["pt_single_row_load"]));
   time.memory_ns = loads + written / h["dram_gb_per_s"] + turned;
   time.total_ns = overlapped(time.compute_ns, loads, h["pt_overlap"]) + written / h["dram_gb_per_s"] + turned +
-                  work.result_bytes * h["pt_spill_ns"] * spilled * std::sqrt(work.depth / h["pt_spill_depth"]);
+                  static_cast<double>(work.traffic[0].bytes) * h["pt_spill_ns"] * spilled *
+                      std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
 StepTime Clock::step(const Work& work, Begin begin) const {

@@ -96,7 +96,9 @@ Traffic traffic_of(const Step& step, size_t index, const Dims& points) {
     stream.held = stream.splat = true;
     return stream;
   }
-  stream.bytes = stick_bytes(step, index, step.extents);
+  // In LX strides are those of one core's part.
+  stream.bytes =
+      stream.in_lx ? step.cores() * stick_bytes(step, index, points) : stick_bytes(step, index, step.extents);
   const std::vector<Way> own = ways(operand, points);
   stream.run = contiguous(own, element_bytes(operand.format));
   if (operand.stick >= static_cast<int>(kept) && index &&
@@ -130,9 +132,6 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   work.multiplications *= static_cast<double>(ceil_div(points[n], stick) * stick) / static_cast<double>(points[n]);
   work.rows = static_cast<double>(points[m]);
   work.all_rows = static_cast<double>(step.extents[m]);
-  const int64_t columns = ceil_div(step.extents[n], elements_per_stick(step.operands[0].format));
-  work.result_bytes = static_cast<double>(columns * kStickBytes);
-  for (size_t i = 0; i <= m; ++i) work.result_bytes *= static_cast<double>(step.extents[i]);
   work.area = static_cast<double>(points[m]) * static_cast<double>(points[n]);
   work.depth = static_cast<double>(points[k]);
   work.partial = static_cast<int>(step.slices[k]);

@@ -11,7 +11,8 @@ namespace spyre {
 struct Traffic {
   bool written = false;
   bool in_lx = false;
-  int64_t bytes = 0;        // whole sticks, each counted once: what several cores read goes to all of them at a time
+  int64_t bytes = 0;        // whole sticks, each counted once: what several cores read goes to all of them at a time;
+                            // in LX every core has its own
   int64_t run = 0;          // contiguous bytes that a core touches before its address jumps
   int64_t lane_stride = 0;  // read along the sticks, which are folded: from one stick to the next
   int64_t pieces = 1;       // written: how many blocks with gaps in between, or in another order than they are read
@@ -35,7 +36,6 @@ struct Work {
   // Matrix unit, of one core.
   double multiplications = 0, rows = 0, depth = 0;
   double all_rows = 0;         // of all cores
-  double result_bytes = 0;     // of all cores, wherever they go to
   bool turns_columns = false;  // the second operand lies along the depth: the unit wants it along the columns
   enum class Batch { none, outside, next_to_sticks } batch = Batch::none;
 };
