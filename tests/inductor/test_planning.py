@@ -8,7 +8,7 @@ from torch_spyre import timing
 from torch_spyre._inductor import config
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
 from torch_spyre._inductor.passes import tile_products
-from torch_spyre._inductor.passes.plan_together import repeated
+from torch_spyre._inductor.passes.problem import repeated
 from torch_spyre._inductor.passes.regions import Part, residence
 
 

@@ -25,14 +25,14 @@ class Costs:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.asked: dict[tuple[object, Choice], float] = {}
-        self.signatures: dict[int, tuple[object, dict[str, Any]]] = {}
+        self.signatures: dict[int, tuple[object, dict[str, Any], DeviceOp]] = {}  # by id of the op, which it keeps
 
     def signature(self, op: DeviceOp) -> object:
         """Equal for ops that are equal as far as the clock goes."""
         return self._known(op)[0]
 
     def times(self, op: DeviceOp, choices: Sequence[Choice]) -> list[float]:
-        key, fields = self._known(op)
+        key, fields, _ = self._known(op)
         missing = [choice for choice in dict.fromkeys(choices) if (key, choice) not in self.asked]
         if missing:
             if OPS[op.op.name].kind in TIMED:
@@ -46,11 +46,11 @@ class Costs:
     def time(self, op: DeviceOp, slices: Sequence[int], held: tuple[bool, ...]) -> float:
         return self.times(op, [(tuple(slices), held)])[0]
 
-    def _known(self, op: DeviceOp) -> tuple[object, dict[str, Any]]:
+    def _known(self, op: DeviceOp) -> tuple[object, dict[str, Any], DeviceOp]:
         found = self.signatures.get(id(op))
         if found is None:
             fields = _fields(self.plan, op)
-            found = self.signatures[id(op)] = (repr(fields), fields)
+            found = self.signatures[id(op)] = (repr(fields), fields, op)
         return found
 
     def _moved(self, op: DeviceOp, held: tuple[bool, ...]) -> float:

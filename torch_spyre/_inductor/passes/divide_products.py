@@ -2,72 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
 from math import prod
 
-from ... import _C
 from ...card import description
+from .cost import Costs
+from .divisions import Slices, divisions
 from .plan import DeviceOp, Plan, ceil_div
-from .shares import byte_strides, quantum_of, reach_of, share
+from .shares import byte_strides, quantum_of
 
 # A split that is not this much faster than a simpler one is not worth it.
 WORTH = 0.98
 
 
-def best_product_slices(plan: Plan, op: DeviceOp, published: bool = False) -> list[int] | None:
-    """The fastest division that keeps every core within the span; None if there is none. ``published``: by the rule
-    that is known of the public compiler, over divisors only."""
-    strides = byte_strides(plan, op)
-    quanta = [quantum_of(op, i, strides) for i in range(len(op.counts))]
-    most = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
-    sides = [(tuple(row), side.stick, side.elements) for row, side in zip(strides, op.sides, strict=True)]
-    formats = [plan.layouts[access.buffer].device_dtype.name for access in op.accesses()]
-    found = _best(
-        tuple(op.counts), tuple(quanta), tuple(most), tuple(sides), tuple(formats), plan.cores, plan.span, published
-    )
-    return None if found is None else list(found)
-
-
-Sides = tuple[tuple[tuple[int, ...], int, int], ...]
-
-
-@lru_cache(maxsize=4096)
-def _best(
-    counts: tuple[int, ...],
-    quanta: tuple[int, ...],
-    most: tuple[int, ...],
-    sides: Sides,
-    formats: tuple[str, ...],
-    cores: int,
-    span: int,
-    published: bool,
-) -> list[int] | None:
-    candidates = [
-        slices
-        for slices in _splits(counts, quanta, most, cores)
-        if all(
-            reach_of(_points(counts, slices, quanta), strides, stick, elements) <= span
-            for strides, stick, elements in sides
-        )
-    ]
+def best_product_slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int] | None:
+    """The fastest division that keeps every core within the span; None if there is none."""
+    candidates = list(divisions(plan, op))
     if not candidates:
         return None
-    if published:
-        whole = [slices for slices in candidates if all(n % s == 0 for n, s in zip(most, slices, strict=True))]
-        return min(whole or candidates, key=lambda slices: _published(counts, slices))
-    order = [len(sides) - 1, *range(len(sides) - 1)]  # a step has the written operand first
-    operands = [
-        {"argument": 0, "strides": list(sides[i][0]), "stick": sides[i][1], "format": formats[i]} for i in order
-    ]
-    steps = [{"op": "matmul", "extents": list(counts), "slices": slices, "operands": operands} for slices in candidates]
-    times = _C.time_of_steps(steps)
+    held = (False,) * len(op.sides)
+    times = costs.times(op, [(slices, held) for slices in candidates])
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
-    return min(good, key=_simplicity)
+    best: Slices = min(good, key=_simplicity)
+    return list(best)
 
 
-def _published(counts: tuple[int, ...], slices: list[int]) -> float:
+def published_product_slices(plan: Plan, op: DeviceOp) -> list[int] | None:
+    """The same by the rule that is known of the public compiler, over divisors only."""
+    candidates = list(divisions(plan, op))
+    if not candidates:
+        return None
+    strides = byte_strides(plan, op)
+    quanta = [quantum_of(op, loop, strides) for loop in range(len(op.counts))]
+    units = [ceil_div(n, quantum) if quantum else 1 for n, quantum in zip(op.counts, quanta, strict=True)]
+    whole = [slices for slices in candidates if all(n % s == 0 for n, s in zip(units, slices, strict=True))]
+    best: Slices = min(whole or candidates, key=lambda slices: _published(op.counts, slices))
+    return list(best)
+
+
+def _published(counts: list[int], slices: Slices) -> float:
     """(compute + device memory + partial sums) × b^1.4, in ns; b: the shares of batches."""
     card = description.constants()
     *batch, m, n, k = counts
@@ -82,42 +55,7 @@ def _published(counts: tuple[int, ...], slices: list[int]) -> float:
     return float((compute + memory + sums) * b**1.4)
 
 
-def _points(counts: tuple[int, ...], slices: list[int], quanta: tuple[int, ...]) -> list[int]:
-    """What every core but the last takes of each loop, in whole quanta."""
-    shares = (ceil_div(n, s) for n, s in zip(counts, slices, strict=True))
-    return [min(ceil_div(share, max(q, 1)) * max(q, 1), n) for share, q, n in zip(shares, quanta, counts, strict=True)]
-
-
-def _simplicity(slices: list[int]) -> tuple[int, float, list[int]]:
+def _simplicity(slices: Slices) -> tuple[int, float, Slices]:
     """No partial sums first, then rows and columns about equally divided, which reads operands least often."""
     *_, m, n, k = slices
     return (k, max(m, n) / min(m, n), slices)
-
-
-def _splits(counts: tuple[int, ...], quanta: tuple[int, ...], most: tuple[int, ...], cores: int) -> Iterator[list[int]]:
-    """Every way to give up to so many cores to the loops such that none is without work."""
-
-    def walk(loop: int, left: int) -> Iterator[list[int]]:
-        if loop == len(counts):
-            yield []
-            return
-        tried = set()
-        for wanted in range(1, min(most[loop], left) + 1):
-            slices = share(counts[loop], most[loop], quanta[loop], wanted) if quanta[loop] else 1
-            if slices in tried:
-                continue
-            tried.add(slices)
-            for rest in walk(loop + 1, left // slices):
-                yield [slices, *rest]
-
-    used = max((_product(s) for s in walk(0, cores)), default=1)
-    for slices in walk(0, cores):
-        if 2 * _product(slices) > used:
-            yield slices
-
-
-def _product(slices: list[int]) -> int:
-    total = 1
-    for each in slices:
-        total *= each
-    return total

@@ -8,18 +8,19 @@ first, and where the cores do not suffice the op is done in several parts.
 from __future__ import annotations
 
 from copy import deepcopy
-from itertools import product
 from math import prod
 
 from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..loop_ir import known
-from .divide_products import best_product_slices
+from .cost import Costs
+from .divide_products import best_product_slices, published_product_slices
+from .divisions import divisions, within_span
 from .lift_views import Coordinates
 from .name_dims import scopes
 from .plan import DeviceOp, Plan, ceil_div
-from .plan_together import plan_together, within_span
+from .plan_together import plan_together
 from .regions import points_of
 from .shares import byte_strides, jumped, quantum_of, reach_of, share
 
@@ -28,10 +29,11 @@ def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
     todo, done = plan.device_ops[::-1], []
     hinted: set[int] = set()
+    costs = Costs(plan)
     while todo:
         op = todo.pop()
         wanted = _wanted(plan, op)
-        op.slices = _slices(plan, op) if wanted is None else wanted
+        op.slices = _slices(plan, op, costs) if wanted is None else wanted
         parts = _within_span(plan, op)
         if parts:
             todo += parts[::-1]
@@ -41,7 +43,7 @@ def divide_work(plan: Plan) -> None:
             hinted.add(id(op))
     plan.device_ops = done
     if config.lx_planning and config.planning == "together":
-        plan_together(plan, hinted)
+        plan_together(plan, hinted, costs)
 
 
 def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
@@ -53,9 +55,10 @@ def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
         return None
 
 
-def _slices(plan: Plan, op: DeviceOp) -> list[int]:
+def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
     if op.op.name == "matmul":
-        best = best_product_slices(plan, op, published=config.planning == "op_by_op")
+        published = config.planning == "op_by_op"
+        best = published_product_slices(plan, op) if published else best_product_slices(plan, op, costs)
         if best is not None:
             return best
     chosen = _chosen(plan, op)
@@ -64,19 +67,11 @@ def _slices(plan: Plan, op: DeviceOp) -> list[int]:
 
 def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
     """As many cores as before, given to several loops so that none reaches too far; else what was chosen."""
-    strides = byte_strides(plan, op)
     kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind == "scan")
-    options: list[list[int]] = []
-    for loop, count in enumerate(op.counts):
-        quantum = quantum_of(op, loop, strides)
-        divides = loop < kept and quantum and any(op.sides[-1].steps[loop])
-        units = ceil_div(count, quantum) if divides else 1
-        found = {share(count, units, quantum, wanted) for wanted in range(1, min(units, plan.cores) + 1)}
-        options.append(sorted(found, reverse=True))
     fitting = [
         list(slices)
-        for slices in product(*options)
-        if prod(chosen) <= prod(slices) <= plan.cores and within_span(plan, op, slices)
+        for slices in divisions(plan, op, any_number=True)
+        if prod(slices) >= prod(chosen) and max(slices[kept:], default=1) == 1
     ]
     return max(fitting, key=prod, default=chosen)
 

@@ -86,7 +86,7 @@ def residence(written: Sequence[Part], read: Iterable[Part]) -> Residence | None
     high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))
     size = tuple(b - a for a, b in zip(low, high, strict=True))
     # Several writers fill it without gaps, and what one core has is no other's.
-    if len(boxes) > 1 and (sum(prod(size) for _, size in boxes) != prod(size) or not _disjoint(apart, size)):
+    if len(boxes) > 1 and (sum(prod(box) for _, box in boxes) != prod(size) or not _disjoint(apart, size)):
         return None
     for part in (*written, *read):
         if part.apart != apart[: len(part.apart)]:
