@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -150,6 +151,113 @@ TEST("program: every core finds in its LX what it put there") {
     bench.card.synchronize(0);
     CHECK(bench.read(to, 2048) == values);
   }
+}
+
+namespace {
+
+// 8 rows of 4 sticks: put into LX by 2 x 2 cores, 4 rows of 2 sticks each, fetched from there by 8 cores, a row each,
+// and written to argument 0.
+Program over_the_ring() {
+  constexpr DataFormat kFormat = DataFormat::SEN169_FP16;
+  const auto copy = [](Dims extents, Dims slices, Operand to, Operand from) {
+    return Step{OpCode::copy, std::move(extents), std::move(slices), {std::move(to), std::move(from)}};
+  };
+  Operand fetched{kLx, 256, {0, 128, 0, 512}, kFormat, 3};
+  fetched.core_strides = {2, 0, 1, 0};
+  const Operand row{kLx, 2048, {0, 128}, kFormat, 1};
+  return {"kernel",
+          {4096, 4096},
+          {copy({8, 256}, {2, 2}, {kLx, 256, {128, 512}, kFormat, 1}, {1, 0, {512, 128}, kFormat, 1}),
+           copy({2, 4, 2, 128}, {2, 4, 1, 1}, {kLx, 2048, {0, 0, 256, 128}, kFormat, 3}, fetched),
+           copy({8, 256}, {8, 1}, {0, 0, {512, 128}, kFormat, 1}, row)}};
+}
+
+std::string ring_refusal(const std::function<void(Program&, Operand& fetched)>& change) {
+  Program program = over_the_ring();
+  change(program, program.steps[1].operands[1]);
+  try {
+    validate(program, kLimits);
+  } catch (const InvalidProgram& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool has(const std::string& text, const char* wanted) {
+  const bool found = text.find(wanted) != std::string::npos;
+  if (!found) std::printf("  said: %s\n", text.c_str());
+  return found;
+}
+
+}  // namespace
+
+TEST("program: a copy fetches from the LX of other cores") {
+  for (const Mode mode : {Mode::run, Mode::strict})
+    for (const int threads : {1, 4}) {
+      Bench bench(options(mode, threads));
+      const std::vector<uint16_t> values = numbers(2048);
+      const Held from = bench.block(values), to = bench.block(4096);
+      bench.card.launch(bench.card.prepare(over_the_ring()), {to, from}, 0);
+      bench.card.synchronize(0);
+      CHECK(bench.read(to, 2048) == values);
+    }
+}
+
+TEST("program: a copy from other cores goes to device memory, too") {
+  Program program = over_the_ring();
+  program.steps.pop_back();
+  program.steps[1].operands[0] = {0, 0, {2048, 512, 256, 128}, DataFormat::SEN169_FP16, 3};
+  Bench bench(options(Mode::strict));
+  const std::vector<uint16_t> values = numbers(2048);
+  const Held from = bench.block(values), to = bench.block(4096);
+  bench.card.launch(bench.card.prepare(program), {to, from}, 0);
+  bench.card.synchronize(0);
+  CHECK(bench.read(to, 2048) == values);
+}
+
+TEST("program: what is not in the LX of other cores is refused") {
+  using P = Program&;
+  using O = Operand&;
+  CHECK(ring_refusal([](P, O) {}) == "accepted");
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {2, 0, 1}; }), "one core stride per extent, has 3 for 4"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {31, 0, 1, 0}; }), "outside the 32 cores"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {-2, 0, 1, 0}; }), "outside the 32 cores"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {int64_t{1} << 62, 0, 0, 0}; }), "outside the 32 cores"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {2, 0, 0, 1}; }), "which lies in sticks"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {3, 0, 1, 0}; }), "holds nothing there on core 4"));
+  CHECK(has(ring_refusal([](P, O o) { o.offset = 384; }), "holds nothing there"));
+  CHECK(has(ring_refusal([](P, O o) { o.argument = 1; }), "lead to LX"));
+  CHECK(has(ring_refusal([](P p, O o) { p.steps[1].operands[0].core_strides = o.core_strides; }), "only what a copy"));
+  CHECK(has(ring_refusal([](P p, O) {
+              p.steps[1].op = OpCode::elementwise;
+              p.steps[1].function = "neg";
+            }),
+            "only what a copy reads"));
+  CHECK(has(ring_refusal([](P p, O) { p.steps[1].operands[0].offset = 1024; }), "where operand 0 is written"));
+  // Fetched in place: another core may have overwritten it.
+  CHECK(has(ring_refusal([](P p, O o) { p.steps[1].operands[0] = {kLx, 256, o.strides, o.format, 3}; }),
+            "where operand 0 is written"));
+}
+
+TEST("program: strict mode looks into the LX of the core that is asked") {
+  // Cores 2 and 3 have written rows 4 to 7 but for the last: what lies behind it in their LX is nobody's.
+  Program program = over_the_ring();
+  program.steps[0].extents = {7, 256};
+  Bench bench(options(Mode::strict));
+  const Held from = bench.block(numbers(2048)), to = bench.block(4096);
+  bench.card.launch(bench.card.prepare(program), {to, from}, 0);
+  CHECK_THROWS(bench.card.synchronize(0), UndefinedBehavior, "step 1 (copy): core 7 reads memory of LX");
+}
+
+TEST("program: the time of a copy from other cores") {
+  const Clock clock(Hardware::from_file(SPYRE_HARDWARE_FILE));
+  const std::vector<StepTime> times = step_times(over_the_ring(), clock);
+  CHECK(times[0].ring_ns == 0 && times[0].bytes_ring == 0 && times[2].ring_ns == 0);
+  CHECK(times[1].begin_ns == 0 && times[1].memory_ns == 0 && times[1].bytes_ring == 4096);
+  // A core fetches 512 bytes from two cores; sticks lie apart where they come from.
+  const double each = 3.92 * (1 - std::log2(1.223));
+  CHECK(std::abs(times[1].ring_ns - (7300 + 4 * each + 512 / 547.0)) < 1e-6);
+  CHECK(times[1].total_ns == times[1].ring_ns);
 }
 
 TEST("program: malformed programs are refused by step and field") {

@@ -73,6 +73,8 @@ def _operand(label: dict[str, Any], node: dict[str, Any], dims: list[str], pool:
         "strides": [node["byteStrides_"][dim] for dim in dims],
         "format": label["dataFormat_"],
     }
+    if node["coreStrides_"]:
+        operand["core_strides"] = [node["coreStrides_"][dim] for dim in dims]
     return operand | {"stick": dims.index(node["stickDim_"])} if node["stickDim_"] else operand
 
 

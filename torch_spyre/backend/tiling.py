@@ -52,7 +52,9 @@ def resident_end(step: dict[str, Any]) -> int:
     if not held:
         return 0
     points = _points(step)
-    return max(operand["lx"] + _reach(operand, points) for operand in held)
+    return max(
+        operand["lx"] + _reach(operand, step["extents"] if "core_strides" in operand else points) for operand in held
+    )
 
 
 def _reach(operand: dict[str, Any], points: list[int]) -> int:
@@ -121,11 +123,12 @@ def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
 def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
     """Sticks that so many points of each dimension touch; ``indexed``: an index chooses them."""
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
+    cores = operand.get("core_strides", [0] * len(tile))
     counts = []
     for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):
         if i == along:
             counts.append(-(-points // elements))
-        elif indexed or abs(stride) >= STICK_BYTES:  # an index may lead anywhere
+        elif indexed or abs(stride) >= STICK_BYTES or cores[i]:  # an index may lead anywhere
             counts.append(points)
         elif stride:
             counts.append((points - 1) * abs(stride) // STICK_BYTES + 1)

@@ -89,12 +89,15 @@ spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
     const int given = launch_number(from["value"], where);
     return {-1, 0, {}, format_field(from, where), -1, given < 0 ? number(from["value"], "value", where) : 0, given};
   }
-  only(from, {"argument", "lx", "offset", "strides", "format", "stick"}, where);
+  only(from, {"argument", "lx", "offset", "strides", "format", "stick", "core_strides"}, where);
   const bool in_lx = from.contains("lx");
   if (in_lx == from.contains("argument")) refuse(where, "has the field 'argument' or the field 'lx', one of them");
-  return {in_lx ? spyre::kLx : field<int>(from, "argument", where),
-          in_lx ? field<int64_t>(from, "lx", where) : field<int64_t>(from, "offset", where, 0),
-          field<spyre::Dims>(from, "strides", where), format_field(from, where), field<int>(from, "stick", where, -1)};
+  spyre::Operand operand{in_lx ? spyre::kLx : field<int>(from, "argument", where),
+                         in_lx ? field<int64_t>(from, "lx", where) : field<int64_t>(from, "offset", where, 0),
+                         field<spyre::Dims>(from, "strides", where), format_field(from, where),
+                         field<int>(from, "stick", where, -1)};
+  operand.core_strides = field<spyre::Dims>(from, "core_strides", where, {});
+  return operand;
 }
 
 spyre::Indirect parse_indirect(const py::dict& from, const std::string& where) {
@@ -248,8 +251,10 @@ py::list step_times(const spyre::JobPlan& plan) {
       row["begin_us"] = time.begin_ns / 1000;
       row["compute_us"] = time.compute_ns / 1000;
       row["memory_us"] = time.memory_ns / 1000;
+      row["ring_us"] = time.ring_ns / 1000;
       row["bytes_read"] = time.bytes_read;
       row["bytes_written"] = time.bytes_written;
+      row["bytes_ring"] = time.bytes_ring;
       found.append(row);
     }
   }

@@ -24,7 +24,15 @@ from .folds import (
     walk_of_cores,
 )
 from .op_spec import OpSpec
-from .op_spec_rules import computes_integers, constants_of, folded_symbols, index_bounds, integer_constants, loop_space
+from .op_spec_rules import (
+    computes_integers,
+    constants_of,
+    core_strides,
+    folded_symbols,
+    index_bounds,
+    integer_constants,
+    loop_space,
+)
 
 # Names of dimensions; a matrix product calls its last two out and in.
 LABELS = ("mb", "x", "y", "out", "in")
@@ -216,6 +224,7 @@ class _Tensor:
 
     def allocate(self, shape: list[Dim]) -> dict[str, Any]:
         strides, layout = self.walk.strides, self.layout()
+        cores, across = core_strides(self.arg), self.arg.core is not None
         moves = {label: strides.get(name, 0) for name, label in self.labels.items()}
         first = self.walk.offset + self.arg.allocation.get("lx", 0)
         padding = -self.space[self.walk.stick][0] % self.elements if self.stick else 0
@@ -228,7 +237,7 @@ class _Tensor:
             "layoutDimOrder_": layout,
             "maxDimSizes_": [-1] * len(layout),
             "startAddressCoreCorelet_": start_addresses(
-                first, moves, self.stick, self.elements, shape, local=self.component() == "lx"
+                first, moves, self.stick, self.elements, shape, local=self.component() == "lx" and not across
             ),
             "isStartAddrSymbolic_": int("lx" not in self.arg.allocation),
             "backGapCore_": {self.stick: padding} if self.stick else {},
@@ -238,6 +247,7 @@ class _Tensor:
             },
             "byteStrides_": moves,
             "stickDim_": self.stick,
+            "coreStrides_": {label: cores.get(name, 0) for name, label in self.labels.items()} if across else {},
             "loopStrides_": {
                 name: stride for name, stride in strides.items() if name not in self.labels and name[0] != "@"
             },

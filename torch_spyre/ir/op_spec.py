@@ -37,6 +37,8 @@ class TensorArg:
 
     ``device_coordinates`` has one expression over the iteration symbols per device dimension. They are affine, but for
     one symbol at most: along the stick dimension ``c`` they are ``floor(c/E)`` and ``Mod(c, E)``.
+
+    What a copy reads from LX may lie in that of other cores: ``core`` says in whose, over the symbols.
     """
 
     is_input: bool
@@ -45,6 +47,7 @@ class TensorArg:
     device_size: list[int]
     device_coordinates: list[sympy.Expr]
     allocation: dict[str, int] = field(default_factory=dict)  # {} device memory, {"lx": address}, {"pool": offset}
+    core: sympy.Expr | None = None  # None: each core's own
 
 
 @dataclass
@@ -103,7 +106,8 @@ def print_op_spec(spec: OpSpec | LoopSpec) -> str:
         at = ", ".join(str(c) for c in arg.device_coordinates)
         size = ", ".join(map(str, arg.device_size))
         role = "in " if arg.is_input else "out"
-        lines.append(f"  {role} {'+'.join(placed)} {arg.device_dtype.name}[{size}] at [{at}]")
+        core = "" if arg.core is None else f" of core {arg.core}"
+        lines.append(f"  {role} {'+'.join(placed)} {arg.device_dtype.name}[{size}] at [{at}]{core}")
     if spec.op_info:
         lines.append(f"  with {json.dumps(spec.op_info)}")
     return "\n".join(lines)
@@ -123,6 +127,7 @@ def to_json(spec: OpSpec) -> str:
                 "device_size": arg.device_size,
                 "device_coordinates": [str(c) for c in arg.device_coordinates],
                 "allocation": arg.allocation,
+                "core": None if arg.core is None else str(arg.core),
             }
             for arg in spec.args
         ],
@@ -148,6 +153,7 @@ def _from_fields(fields: dict[str, Any]) -> OpSpec:
             arg["device_size"],
             [_expression(c) for c in arg["device_coordinates"]],
             arg["allocation"],
+            None if arg.get("core") is None else _expression(arg["core"]),
         )
         for arg in fields["args"]
     ]
@@ -156,7 +162,10 @@ def _from_fields(fields: dict[str, Any]) -> OpSpec:
 
 
 _HEAD = re.compile(r"(?P<fold>fold )?(?P<op>\w+) over (?P<space>.*)")
-_ARG = re.compile(r"  (?P<role>in |out) (?P<place>\S*) (?P<format>\w+)\[(?P<size>[^]]*)\] at \[(?P<at>.*)\]")
+_ARG = re.compile(
+    r"  (?P<role>in |out) (?P<place>\S*) (?P<format>\w+)\[(?P<size>[^]]*)\] at \[(?P<at>.*)\]"
+    r"(?: of core (?P<core>.*))?"
+)
 
 
 def _read_lines(text: str) -> dict[str, Any]:
@@ -180,6 +189,7 @@ def _read_lines(text: str) -> dict[str, Any]:
                     "device_size": [int(size) for size in arg["size"].split(",")],
                     "device_coordinates": re.split(r",\s*(?![^(]*\))", arg["at"]),
                     "allocation": {memory: int(address) for memory, address in allocation.items()},
+                    "core": arg["core"],
                 }
             )
         else:

@@ -98,7 +98,9 @@ def _broken(spec: OpSpec, loops: Mapping[str, int], cores: int) -> Iterator[tupl
             yield f"{field}.device_coordinates", str(error)
             return
         yield from _symbols(walk, ranges, field)
-        over = ranges | points if "lx" in arg.allocation else ranges
+        if arg.core is not None:
+            yield from _other_cores(spec, row, position, walk, cores)
+        over = ranges | points if "lx" in arg.allocation and arg.core is None else ranges
         for expr, size in zip(arg.device_coordinates, arg.device_size, strict=True):
             low, high = bounds(terms(expr), over)
             if low < 0 or high >= size:
@@ -177,6 +179,31 @@ def _placement(arg: TensorArg, field: str) -> Iterator[tuple[str, str]]:
         yield f"{field}.allocation", f"arg_index {arg.arg_index} and {arg.allocation} must name exactly one place"
     if any(address < 0 or address % STICK_BYTES for address in arg.allocation.values()):
         yield f"{field}.allocation", f"{arg.allocation} is not at a whole stick"
+
+
+def core_strides(arg: TensorArg) -> dict[str, int]:
+    """By symbol name: how many cores further along its loop lies what is in the LX of other cores."""
+    return {} if arg.core is None else dict(terms(arg.core).plain)
+
+
+def _other_cores(spec: OpSpec, row: OpRow, position: int, walk: Access, cores: int) -> Iterator[tuple[str, str]]:
+    arg, field = spec.args[position], f"args[{position}].core"
+    if row.name != "copy" or not arg.is_input or "lx" not in arg.allocation:
+        yield field, "only what a copy reads in LX lies in that of other cores"
+    if arg.device_dtype != spec.args[-1].device_dtype:
+        yield field, f"{arg.device_dtype.name} comes over the ring as it is, not as {spec.args[-1].device_dtype.name}"
+    try:
+        at = terms(arg.core)
+    except ValueError as error:
+        yield field, str(error)
+        return
+    ranges = {name: length for name, (length, _) in loop_space(spec).items()}
+    if at.constant or at.tiles or at.lanes or not {name for name, _ in at.plain} <= ranges.keys() - {walk.stick}:
+        yield field, f"{arg.core} is no sum of loops, those along sticks left out"
+        return
+    low, high = bounds(at, ranges)
+    if low < 0 or high >= cores:
+        yield field, f"{arg.core} runs over [{low}, {high}], the card has {cores} cores"
 
 
 def _symbols(walk: Access, ranges: Mapping[str, int], field: str) -> Iterator[tuple[str, str]]:

@@ -55,7 +55,7 @@ def show(dsc: dict[str, Any]) -> str:
     for label, node in zip(op["labeledDs_"], op["scheduleTree_"], strict=True):
         place = f"argument {label['argument_']}" if label["argument_"] >= 0 else f"pool at {label['poolOffset_']}"
         if node["component_"] == "lx":
-            place = "lx"
+            place = "lx of other cores" if node["coreStrides_"] else "lx"
         steps = [f"{dim} {step}" for dim, step in node["byteStrides_"].items() if step]
         stick = f", sticks along {node['stickDim_']}" if node["stickDim_"] else ""
         first = node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"]

@@ -87,8 +87,8 @@ OP = _fields(
 LABELED = _fields("ldsIdx_ dsName_ dsType_ scale_ wordLength dataFormat_ memOrg_ argument_ poolOffset_ sizeBytes_")
 NODE = _fields(
     "nodeType_ name_ prev_ ldsIdx_ component_ layoutDimOrder_ maxDimSizes_ startAddressCoreCorelet_ "
-    "isStartAddrSymbolic_ backGapCore_ coordinates_ byteStrides_ stickDim_ loopStrides_ indirectAllocType_ "
-    "relatedIndirectAccessAlloc_ indirect_"
+    "isStartAddrSymbolic_ backGapCore_ coordinates_ byteStrides_ stickDim_ coreStrides_ loopStrides_ "
+    "indirectAllocType_ relatedIndirectAccessAlloc_ indirect_"
 )
 COMPUTE = _fields("exUnit opFuncName attributes_ location inputLabeledDs outputLabeledDs parameters_ checked_")
 CONSTANT = _fields("dataFormat_ name_ data_")
@@ -257,6 +257,11 @@ class _Tensor:
         return self.node["component_"] == "lx"
 
     @_once
+    def own(self) -> bool:
+        """Every core's own part, in its own LX."""
+        return self.local and not self.node["coreStrides_"]
+
+    @_once
     def first(self) -> int:
         return self.node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"]
 
@@ -288,7 +293,7 @@ class _Tensor:
 
     def inside(self) -> bool:
         """Of the tensor, or of a core's own part of it: sizeBytes_ counts that in LX."""
-        low, high = self.reach([dim.points for dim in self.view.shape] if self.local else self.view.sizes)
+        low, high = self.reach([dim.points for dim in self.view.shape] if self.own else self.view.sizes)
         begin = self.first if self.local else 0
         return low >= begin and high <= begin + self.label["sizeBytes_"]
 
@@ -297,6 +302,24 @@ class _Tensor:
         shared = any(dim.cores > 1 for dim in self.view.shape if dim.name in self.view.folded)
         end = self.first + self.label["sizeBytes_"]
         return not self.local or (end <= description.constants()["lx_bytes"] and not shared)
+
+    def fetched(self) -> bool:
+        """From cores that there are, by a copy that keeps the format; sticks lie in one core each."""
+        steps = self.node["coreStrides_"]
+        if not steps:
+            return True
+        ways = [steps[dim] * (size - 1) for dim, size in zip(self.view.dims, self.view.sizes, strict=True)]
+        return (
+            steps.keys() == set(self.view.dims)
+            and all(type(step) is int for step in steps.values())
+            and self.local
+            and self.view.name == "copy"
+            and not self.output
+            and self.label["dataFormat_"] == self.view.labels[-1]["dataFormat_"]
+            and not steps.get(self.stick, 0)
+            and sum(min(way, 0) for way in ways) == 0
+            and sum(max(way, 0) for way in ways) < self.view.limit
+        )
 
     def spanned(self) -> bool:
         low, high = self.reach([dim.points for dim in self.view.shape])
@@ -570,9 +593,14 @@ TENSOR_RULES: list[TensorRule] = [
             _count(t.first)
             and t.first % (STICK_BYTES if t.stick else t.label["wordLength"]) == 0
             and t.node["startAddressCoreCorelet_"]
-            == start_addresses(t.first, t.strides, t.stick, t.elements, t.view.shape, t.local)
+            == start_addresses(t.first, t.strides, t.stick, t.elements, t.view.shape, t.own)
         ),
         "must be the address of core 0, moved by byteStrides_ for each core's slice",
+    ),
+    (
+        "scheduleTree_[{i}].coreStrides_",
+        lambda t: t.fetched(),
+        "must be empty, or lead a copy that keeps the format to the LX of cores that there are, not along sticks",
     ),
     ("scheduleTree_[{i}].startAddressCoreCorelet_", lambda t: t.inside(), "reaches outside the tensor's sizeBytes_"),
     (

@@ -32,7 +32,7 @@ PATTERN_SHARE = 0.25  # of the time in device memory, beyond which not the bytes
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a launch. ``us`` is all of it: its start, and then arithmetic and memory at a time."""
+    """One step of a launch. ``us`` is all of it: its start, then arithmetic and memory at a time, then the ring."""
 
     kernel: str
     op: str
@@ -43,8 +43,10 @@ class Step:
     start_us: float
     compute_us: float
     memory_us: float
+    ring_us: float
     dram_bytes: int
     lx_bytes: int
+    ring_bytes: int
     least_us: float
 
 
@@ -62,8 +64,10 @@ class Row:
     start_us: float = 0.0
     compute_us: float = 0.0
     memory_us: float = 0.0
+    ring_us: float = 0.0
     dram_bytes: int = 0
     lx_bytes: int = 0
+    ring_bytes: int = 0
     least_us: float = 0.0
 
     def add(self, step: Step) -> None:
@@ -76,6 +80,8 @@ class Row:
     @property
     def bound_by(self) -> str:
         """What most of its time is for."""
+        if self.ring_us > max(self.start_us, self.compute_us, self.memory_us):
+            return "ring"
         if self.start_us >= max(self.compute_us, self.memory_us):
             return "start"
         if self.compute_us >= self.memory_us:
@@ -121,8 +127,10 @@ def steps_of(launch: Launch) -> list[Step]:
             start_us=time["begin_us"],
             compute_us=time["compute_us"],
             memory_us=time["memory_us"],
+            ring_us=time["ring_us"],
             dram_bytes=time["bytes_read"] + time["bytes_written"],
             lx_bytes=sum(_bytes(step, i) for i, operand in enumerate(step["operands"]) if "lx" in operand),
+            ring_bytes=time["bytes_ring"],
             least_us=max(_arithmetic_us(step), unavoidable.bytes_of(step) / _per_us("dram_gb_per_s")),
         )
         for step, time in zip((step for program in programs for step in program), launch.plan.step_times(), strict=True)

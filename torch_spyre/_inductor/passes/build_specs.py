@@ -60,9 +60,17 @@ def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
     for position, (access, side) in enumerate(zip(accesses, op.sides, strict=True)):
         table = (kind == "gather" and position == 0) or (kind == "scatter" and position == len(accesses) - 1)
         indices = [i.operand for i in op.op.indirect] if table else []
-        args.append(_argument(plan, access, side, symbols, indices, arguments, position < len(accesses) - 1))
+        across = op.across if position == 0 else ()
+        args.append(_argument(plan, access, side, symbols, indices, arguments, position < len(accesses) - 1, across))
     space = {s: (n, cores) for s, n, cores in zip(symbols, op.counts, op.slices, strict=True)}
     return OpSpec(op.op.name, bool(op.reduced), space, args, info)
+
+
+def inside(side: Coordinates, across: tuple[int, ...]) -> list[list[int]]:
+    """The steps of an operand in LX: loops that move from core to core move nowhere inside."""
+    return [
+        [0] * len(row) if cores else row for row, cores in zip(side.steps, across or [0] * len(side.steps), strict=True)
+    ]
 
 
 def _number(value: Parameter) -> float | str:
@@ -77,6 +85,7 @@ def _argument(
     indices: list[int],
     arguments: dict[str, int],
     is_input: bool,
+    across: tuple[int, ...],
 ) -> TensorArg:
     layout = plan.layouts[access.buffer]
     lane = len(layout.device_size) - 1
@@ -84,7 +93,7 @@ def _argument(
     coordinates = []
     stick = symbols[side.stick] if side.stick >= 0 else None
     for dim in range(lane + 1):
-        moving = [(s, row[dim]) for s, row in zip(symbols, side.steps, strict=True) if row[dim]]
+        moving = [(s, row[dim]) for s, row in zip(symbols, inside(side, across), strict=True) if row[dim]]
         coordinates.append(sympy.Add(side.constant[dim], *(s * n for s, n in moving if dim != lane or s is not stick)))
     if stick is not None:
         coordinates[lane] = sympy.Mod(stick, elements)
@@ -117,4 +126,5 @@ def _argument(
         device_size=size,
         device_coordinates=coordinates,
         allocation=where,
+        core=sympy.Add(*(s * n for s, n in zip(symbols, across, strict=True))) if across else None,
     )

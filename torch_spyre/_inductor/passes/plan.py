@@ -33,6 +33,9 @@ class DeviceOp:
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
     parameters: tuple[Parameter, ...] = ()
+    # Of a copy: how many cores further along each loop lies what it reads, in the LX of other cores. Loops that move
+    # from core to core move nowhere inside LX. Empty: each core's own.
+    across: tuple[int, ...] = ()
 
     def accesses(self) -> list[Access]:
         return [*(a for a in self.op.ins if isinstance(a, Access)), self.op.out]

@@ -139,6 +139,15 @@ void Clock::matrix(const Work& work, StepTime& time) const {
                       std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
+// From the LX of other cores, all cores at a time: a beginning, each contiguous piece the longer the more cores they
+// come from, and the bytes.
+double Clock::ring(const Work& work) const {
+  const Hardware& h = hardware_;
+  if (!work.fetched_bytes) return 0;
+  const double each = h["ring_run_ns"] * doublings(work.fetched_from, h["ring_run_cores"]);
+  return 1000 * h["ring_fixed_us"] + work.fetched_runs * each + work.fetched_bytes / h["ring_gb_per_s"];
+}
+
 StepTime Clock::step(const Work& work, Begin begin) const {
   StepTime time;
   if (begin != Begin::in_lx) time.begin_ns = 1000 * hardware_[begin == Begin::turn ? "turn_fixed_us" : "step_fixed_us"];
@@ -149,6 +158,9 @@ StepTime Clock::step(const Work& work, Begin begin) const {
     time.compute_ns = vector(work);
     time.total_ns = overlapped(time.compute_ns, time.memory_ns, hardware_["vector_overlap"]);
   }
+  time.ring_ns = ring(work);
+  time.bytes_ring = static_cast<int64_t>(work.fetched_bytes) * work.cores;
+  time.total_ns += time.ring_ns;
   // Partial results go from core to core of a group, all groups at once.
   time.total_ns += hardware_["psum_ns_per_element_hop"] * (work.partial - 1) * work.area;
   return time;

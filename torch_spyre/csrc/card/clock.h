@@ -15,7 +15,9 @@ struct Work;
 struct StepTime {
   double begin_ns = 0;                                 // before it does anything
   double compute_ns = 0, memory_ns = 0, total_ns = 0;  // the first two overlap
+  double ring_ns = 0;                                  // fetching from the LX of other cores, after that
   int64_t bytes_read = 0, bytes_written = 0;           // of device memory
+  int64_t bytes_ring = 0;                              // from other cores, to all of them
 };
 
 Picoseconds picoseconds(const StepTime& time);
@@ -35,6 +37,7 @@ class Clock {
  private:
   double memory(const Work& work, StepTime& time) const;
   double vector(const Work& work) const;
+  double ring(const Work& work) const;
   void matrix(const Work& work, StepTime& time) const;
 
   const Hardware hardware_;

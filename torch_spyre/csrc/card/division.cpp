@@ -15,10 +15,16 @@ int64_t sticks(int64_t elements, DataFormat format) {
 
 bool lies_along(const Operand& operand, size_t dimension) { return operand.stick == static_cast<int>(dimension); }
 
+// In elements: to the next point of a dimension, or to the next stick along it.
+int64_t stride_of(const Operand& operand, size_t dimension) {
+  const int64_t cores = operand.across_cores() ? operand.core_strides[dimension] : 0;
+  return (operand.strides[dimension] + cores * operand.core_bytes) / element_bytes(operand.format);
+}
+
 // How far point `at` of a dimension is from its point 0, in elements.
 int64_t distance(const Operand& operand, size_t dimension, int64_t at) {
   if (operand.is_constant()) return 0;
-  const int64_t stride = operand.strides[dimension] / element_bytes(operand.format);
+  const int64_t stride = stride_of(operand, dimension);
   if (!lies_along(operand, dimension)) return at * stride;
   const int64_t stick = elements_per_stick(operand.format);
   return at / stick * stride + at % stick;
@@ -29,9 +35,9 @@ struct Part {
   int64_t origin;  // where the core's own part of an operand in LX begins
 };
 
-// Of the scratchpad of a core in the memory that holds all of them, in elements.
+// Of the scratchpad of a core in the memory that holds all of them, in elements; across cores points say which.
 int64_t scratchpad(const Operand& operand, int core) {
-  return operand.in_lx() ? core * operand.core_bytes / element_bytes(operand.format) : 0;
+  return operand.in_lx() && !operand.across_cores() ? core * operand.core_bytes / element_bytes(operand.format) : 0;
 }
 
 std::vector<Part> part_of(const Step& step, int core) {
@@ -51,7 +57,8 @@ std::vector<Part> part_of(const Step& step, int core) {
 }
 
 int64_t distance_of(const Operand& operand, size_t dimension, Part part) {
-  return distance(operand, dimension, operand.in_lx() ? part.begin - part.origin : part.begin);
+  const bool own = operand.in_lx() && !operand.across_cores();
+  return distance(operand, dimension, own ? part.begin - part.origin : part.begin);
 }
 
 using Sides = std::vector<const Operand*>;
@@ -144,6 +151,10 @@ Dims points_per_core(const Step& step) {
   return points;
 }
 
+Dims points_in_lx(const Step& step, size_t operand) {
+  return step.operands[operand].across_cores() ? step.extents : points_per_core(step);
+}
+
 std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& points) {
   const Operand& operand = step.operands[index];
   int64_t low = operand.offset, high = operand.offset;
@@ -182,7 +193,7 @@ Nest core_nest(const Step& step, int core) {
     if (operand.is_constant()) continue;
     nest.offset[side] = operand.offset / element_bytes(operand.format) + scratchpad(operand, core);
     for (size_t i = 0; i < part.size(); ++i) {
-      nest.loops[i].stride[side] = operand.strides[i] / element_bytes(operand.format);
+      nest.loops[i].stride[side] = stride_of(operand, i);
       nest.offset[side] += distance_of(operand, i, part[i]);
     }
   }

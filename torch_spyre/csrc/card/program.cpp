@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -112,7 +113,7 @@ struct StepCheck {
                          ", the scratchpad of a core has " + text(limits.lx_bytes) + "; make the tile smaller");
     for (size_t i = 0; i < step.operands.size(); ++i) {
       if (!step.operands[i].in_lx()) continue;
-      const auto [low, high] = reach(step, i, points_per_core(step));
+      const auto [low, high] = reach(step, i, points_in_lx(step, i));
       if (low < step.staging + bytes && high > step.staging)
         refuse("staging", "tiles at [" + text(step.staging) + ", " + text(step.staging + bytes) +
                               ") of LX lie over operand " + text(i) + " at [" + text(low) + ", " + text(high) + ")");
@@ -265,6 +266,7 @@ struct StepCheck {
       if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
     }
     sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
+    if (operand.across_cores()) other_cores(index, field);
     if (operand.in_lx()) return scratchpad(index, field);
     const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
@@ -277,14 +279,35 @@ struct StepCheck {
                         "; divide the work over more cores");
   }
 
-  // A core finds in its LX what it put there itself, so what cores do together goes through device memory.
+  // What a copy fetches over the ring: from cores that there are, whole sticks at a time.
+  void other_cores(size_t index, const std::string& field) const {
+    const Operand& operand = step.operands[index];
+    if (!operand.in_lx()) refuse(field, "core_strides lead to LX, this is device memory");
+    if (step.op != OpCode::copy || index == 0) refuse(field, "only what a copy reads lies in the LX of other cores");
+    if (operand.core_strides.size() != rank)
+      refuse(field,
+             "needs one core stride per extent, has " + text(operand.core_strides.size()) + " for " + text(rank));
+    __int128 first = 0, last = 0;
+    for (size_t i = 0; i < rank; ++i) {
+      if (operand.core_strides[i] && operand.stick == static_cast<int>(i))
+        refuse(field, "a core stride along dimension " + text(i) + ", which lies in sticks");
+      const __int128 way = __int128{step.extents[i] - 1} * operand.core_strides[i];
+      (way < 0 ? first : last) += way;
+    }
+    if (first < 0 || last >= limits.cores)
+      refuse(field, "core_strides lead outside the " + text(limits.cores) + " cores of this card");
+  }
+
+  // A core finds in its LX what it put there itself, so what cores do together goes through device memory, or is
+  // fetched by a copy from where no core writes meanwhile.
   void scratchpad(size_t index, const std::string& field) const {
-    const auto [low, high] = reach(step, index, points_per_core(step));
+    const auto [low, high] = reach(step, index, points_in_lx(step, index));
     if (low < 0 || high > limits.lx_bytes)
       refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of LX, which has " + text(limits.lx_bytes));
     if (static_cast<int>(index) == indexed_operand(step)) refuse(field, "indices lead to device memory, not to LX");
     const Operand &operand = step.operands[index], &written = step.operands[0];
-    if (index && written.in_lx() && (operand.offset != written.offset || operand.strides != written.strides)) {
+    if (index && written.in_lx() &&
+        (operand.across_cores() || operand.offset != written.offset || operand.strides != written.strides)) {
       const auto [begin, end] = reach(step, 0, points_per_core(step));
       if (begin < high && end > low) refuse(field, "lies in LX where operand 0 is written, at other points");
     }
@@ -378,57 +401,76 @@ OpCode op_code(const std::string& wanted) {
 
 namespace {
 
-// Which sticks of LX hold something, step after step; the same of every core.
+// Which sticks of LX hold something, step after step, and of how many cores, the first ones.
 class Occupied {
  public:
-  void put(int64_t low, int64_t high) {
+  void put(int64_t low, int64_t high, int cores) {
     low = low / kStickBytes * kStickBytes;
     high = (high + kStickBytes - 1) / kStickBytes * kStickBytes;
     drop(low, high);
-    held_[low] = high;
+    held_[low] = {high, cores};
   }
   void drop(int64_t low, int64_t high) {
     for (auto at = held_.begin(); at != held_.end();) {
-      const auto [from, to] = *at;
-      if (to <= low || from >= high) {
+      const auto [from, held] = *at;
+      if (held.end <= low || from >= high) {
         ++at;
         continue;
       }
       at = held_.erase(at);
-      if (from < low) held_[from] = low;
-      if (to > high) held_[high] = to;
+      if (from < low) held_[from] = {low, held.cores};
+      if (held.end > high) held_[high] = held;
     }
   }
-  bool holds(int64_t low, int64_t high) const {
-    for (const auto& [from, to] : held_)
-      if (from <= low && low < to) low = to;
-    return low >= high;
+  // How many cores hold all of that.
+  int cores_with(int64_t low, int64_t high) const {
+    int cores = std::numeric_limits<int>::max();
+    for (const auto& [from, held] : held_)
+      if (from <= low && low < held.end) {
+        cores = std::min(cores, held.cores);
+        low = held.end;
+      }
+    return low >= high ? cores : 0;
   }
 
  private:
-  std::map<int64_t, int64_t> held_;
+  struct Held {
+    int64_t end;
+    int cores;
+  };
+  std::map<int64_t, Held> held_;
 };
+
+// One more than the last core whose LX an operand is in.
+int cores_read(const Step& step, const Operand& operand) {
+  if (!operand.across_cores()) return step.cores();
+  int64_t last = 0;
+  for (size_t i = 0; i < step.extents.size(); ++i)
+    last += std::max<int64_t>((step.extents[i] - 1) * operand.core_strides[i], 0);
+  return static_cast<int>(last) + 1;
+}
 
 // Nothing is read from LX that no earlier step left there, or that the tiles of one since have overwritten.
 void check_scratchpad(const Program& program, const Limits& limits) {
   Occupied held;
   for (size_t index = 0; index < program.steps.size(); ++index) {
     const Step& step = program.steps[index];
-    const Dims points = points_per_core(step);
     int64_t tiles = 0;
     for (size_t i = 1; i < step.operands.size(); ++i) {
       if (!step.operands[i].in_lx()) continue;
-      const auto [low, high] = reach(step, i, points);
-      if (!held.holds(low, high))
+      const auto [low, high] = reach(step, i, points_in_lx(step, i));
+      const int cores = held.cores_with(low, high), wanted = cores_read(step, step.operands[i]);
+      if (cores < wanted)
         StepCheck{program, index, limits}.refuse(
-            "operand " + text(i), "reads [" + text(low) + ", " + text(high) + ") of LX, which holds nothing there");
+            "operand " + text(i), "reads [" + text(low) + ", " + text(high) + ") of LX, which holds nothing there" +
+                                      (cores ? " on core " + text(wanted - 1) : ""));
     }
     for (size_t i = 0; i < step.operands.size() && !step.tile.empty(); ++i)
       if (!step.operands[i].in_lx()) tiles += 2 * bytes_behind(step, i, step.tile);
     held.drop(step.staging, step.staging + tiles);
     if (!step.operands[0].in_lx()) continue;
-    const auto [low, high] = reach(step, 0, points);
-    held.put(low, high);
+    const auto [low, high] = reach(step, 0, points_per_core(step));
+    held.put(low, high, step.cores());
   }
 }
 
@@ -480,7 +522,7 @@ int64_t lx_bytes_of(const Program& program) {
   int64_t most = 0;
   for (const Step& step : program.steps)
     for (size_t i = 0; i < step.operands.size(); ++i)
-      if (step.operands[i].in_lx()) most = std::max(most, reach(step, i, points_per_core(step)).second);
+      if (step.operands[i].in_lx()) most = std::max(most, reach(step, i, points_in_lx(step, i)).second);
   return most;
 }
 

@@ -37,7 +37,9 @@ OpCode op_code(const std::string& name);  // throws InvalidProgram
 // p / E * stride + p % E * element.
 //
 // In LX every core has its own part of an operand: the offset is an address of its scratchpad, and points count from
-// the first that the core takes. What one core wrote there no other reads.
+// the first that the core takes. Only a copy reads what another core wrote there, over the ring: with `core_strides` a
+// point lies in the scratchpad of core dot(point, core_strides), at that core's offset + dot(point, strides), and
+// points count from the first of all.
 constexpr int kConstant = -1, kLx = -2;
 
 struct Operand {
@@ -50,9 +52,11 @@ struct Operand {
   int number = -1;  // >= 0: which number of the launch is the value
 
   int64_t core_bytes = 0;  // kLx: from one core's scratchpad to the next in memory; settled by Card::prepare
+  Dims core_strides{};     // kLx: which core's scratchpad; empty: each core's own
 
   bool is_constant() const { return argument == kConstant; }
   bool in_lx() const { return argument == kLx; }
+  bool across_cores() const { return !core_strides.empty(); }
 };
 
 // Where an index leads: an index i of operand `operand` must lie in [-extent, extent), a negative one counts from the
@@ -122,6 +126,8 @@ int indexed_operand(const Step& step);
 bool updates_written(const Step& step);
 // The points of each dimension that a core takes, all but the last.
 Dims points_per_core(const Step& step);
+// The points over which a core's scratchpad is walked: those of one core, or all of an operand across cores.
+Dims points_in_lx(const Step& step, size_t operand);
 // First and one-past-last byte that an operand may touch over so many points of each dimension.
 std::pair<int64_t, int64_t> reach(const Step& step, size_t operand, const Dims& points);
 // Bytes of an operand behind so many points of each dimension, each counted once, sticks as a whole. What an index

@@ -58,7 +58,8 @@ int64_t contiguous(const std::vector<Way>& ways, int64_t element) {
 }
 
 bool moves(const Operand& operand, size_t dimension) {
-  return !operand.is_constant() && (operand.stick == static_cast<int>(dimension) || operand.strides[dimension] != 0);
+  return !operand.is_constant() && (operand.stick == static_cast<int>(dimension) || operand.strides[dimension] != 0 ||
+                                    (operand.across_cores() && operand.core_strides[dimension] != 0));
 }
 
 bool permutes(const std::vector<Way>& written, const std::vector<Way>& read) {
@@ -144,6 +145,29 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   }
 }
 
+// Bytes that lie together where they come from and where they go, in the part of one core.
+int64_t fetched_run(const Step& step, const Dims& points) {
+  const Operand &to = step.operands[0], &from = step.operands[1];
+  const bool sticks = to.stick >= 0 && to.stick == from.stick;
+  int64_t bytes = sticks ? kStickBytes : element_bytes(to.format);
+  for (const Way& way : ways(to, points)) {
+    const size_t i = way.dimension;
+    if (to.strides[i] != bytes || from.strides[i] != bytes || from.core_strides[i]) break;
+    bytes *= way.count;
+  }
+  return bytes;
+}
+
+// A core's part of what it writes comes from other cores, as far as it lies apart there.
+void fill_fetched(const Step& step, const Dims& points, Work& work) {
+  if (step.operands.size() < 2 || !step.operands[1].across_cores()) return;
+  work.fetched_bytes = static_cast<double>(bytes_behind(step, 0, points));
+  work.fetched_runs = work.fetched_bytes / static_cast<double>(fetched_run(step, points));
+  work.fetched_from = 1;
+  for (size_t i = 0; i < points.size(); ++i)
+    if (step.operands[1].core_strides[i]) work.fetched_from *= static_cast<double>(points[i]);
+}
+
 }  // namespace
 
 Work move_of(int64_t bytes_read, int64_t bytes_written, int cores, bool restickifies) {
@@ -185,6 +209,7 @@ Work work_of(const Step& step, const Step* before) {
       const int to = written.stick, from = step.operands.size() > 1 ? step.operands[1].stick : -1;
       work.restickifies = step.op == OpCode::restickify || (to >= 0 && from >= 0 && to != from);
       find_destination(step, points, work.restickifies, work.traffic[0]);
+      fill_fetched(step, points, work);
       return work;
     }
     default:

@@ -33,6 +33,8 @@ struct Work {
   bool restickifies = false;
   double area = 0;  // results of one core where something is folded
   int partial = 1;  // cores with partial ones of the same results
+  // From the LX of other cores, of one core: bytes, in how many contiguous pieces, and from how many cores.
+  double fetched_bytes = 0, fetched_runs = 0, fetched_from = 0;
   // Matrix unit, of one core.
   double multiplications = 0, rows = 0, depth = 0;
   double all_rows = 0;         // of all cores

@@ -1,0 +1,224 @@
+"""Over the ring: a buffer that lies in LX as one op divided it, copied to LX as another op wants it.
+
+Both divisions give every core a box of the buffer's device coordinates. Along each device dimension they write the same
+coordinate as two numbers of digits: some choose a core, the others a place in its box. Where the digits of both begin
+at places that divide one another, the coordinate is a number of the finer digits, and all four (the core that has it,
+the place there, the core that wants it, the place there) are affine in them: a copy with one loop per digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from ... import _C
+from ...ir.coordinates import STICK_BYTES, device_strides
+from ..loop_ir import Access, LoopOp
+from .build_specs import inside
+from .lift_views import Coordinates
+from .plan import DeviceOp, Plan, ceil_div
+from .regions import can_hold, lies_still, part_of, points_of
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """``size`` values of a coordinate's digit, from one to the next ``unit`` of its dimension."""
+
+    size: int
+    unit: int
+    loop: int = -1  # of the op, where the digit says which share of it; -1: inside every share
+    shares: int = 1  # as many as values, or fewer where the last share is smaller: such a digit stays whole
+    cores: int = 0  # from one value to the next
+
+    @property
+    def end(self) -> int:
+        return self.unit * self.size
+
+
+# Digits by device dimension, by growing unit; that of the lanes stands for tile and lane, in elements.
+_Number = dict[int, list[_Digit]]
+
+
+def relayout(
+    plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, source: str, target: str
+) -> DeviceOp | None:
+    """The copy from ``source``, in LX as ``writer`` alone has left it, to ``target``, of the same layout, in LX as side
+    ``position`` of ``reader`` wants it. None where no single copy can."""
+    written, wanted = writer.sides[-1], reader.sides[position]
+    if not (_stays(writer, written) and _stays(reader, wanted)) or plan.placement(source).replicas:
+        return None
+    tiles = {side.tile_dim for side in (written, wanted) if side.tile_dim >= 0}
+    if written.constant != wanted.constant or written.constant[-1] or len(tiles) > 1:
+        return None
+    tile, elements = max(tiles, default=-1), plan.elements(source)
+    has, wants = _number(writer, written, tile, elements), _number(reader, wanted, tile, elements)
+    if has is None or wants is None or has.keys() != wants.keys():
+        return None
+    loops = [(-1, digit) for digit in _same_for_all(reader, wanted)]
+    for dim in has:
+        digits = _refined(has[dim], wants[dim])
+        if digits is None or (dim == len(written.constant) - 1 and not _in_whole_sticks(digits, elements)):
+            return None
+        loops += [(dim, digit) for digit in digits]
+    if not loops:
+        return None
+    # Cores are numbered by the shares of the loops in their order, as the reader's are.
+    loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
+    copy = _copy(plan, reader, written, loops, tile, source, target)
+    as_wanted = part_of(reader, wanted, elements, reader.slices)
+    return copy if part_of(copy, copy.sides[-1], elements, copy.slices) == as_wanted else None
+
+
+def relayout_us(plan: Plan, copy: DeviceOp) -> float:
+    """What the clock says of such a copy."""
+    buffer, (source, target) = copy.op.out.buffer, copy.sides
+    fetched = _operand(plan, buffer, source, inside(source, copy.across), copy.counts)
+    operands = [
+        _operand(plan, buffer, target, target.steps, points_of(copy, copy.slices)),
+        fetched | {"core_strides": list(copy.across)},
+    ]
+    step = {"op": "copy", "extents": copy.counts, "slices": copy.slices, "operands": operands}
+    return _C.time_of_steps([step])[0]
+
+
+def reading(op: DeviceOp, position: int, target: str) -> DeviceOp:
+    """The op with ``target`` in the place of what it reads on side ``position``."""
+    accesses = [i for i, each in enumerate(op.op.ins) if isinstance(each, Access)]
+    ins = list(op.op.ins)
+    ins[accesses[position]] = replace(op.accesses()[position], buffer=target)
+    return replace(op, op=replace(op.op, ins=tuple(ins)))
+
+
+def _stays(op: DeviceOp, side: Coordinates) -> bool:
+    return lies_still(side) and can_hold(op, side, op.slices)
+
+
+def _number(op: DeviceOp, side: Coordinates, tile: int, elements: int) -> _Number | None:
+    """The coordinates of an operand as digits; None where loops overlap, leave gaps or move several dimensions."""
+    found: _Number = {}
+    points, lane = points_of(op, op.slices), len(side.constant) - 1
+    for loop, row in enumerate(side.steps):
+        moved = {dim: step for dim, step in enumerate(row) if step}
+        if tile in moved:
+            moved[lane] = moved.get(lane, 0) + elements * moved.pop(tile)
+        if len(moved) > 1:
+            return None
+        for dim, step in moved.items():
+            found.setdefault(dim, []).extend(_digits_of(op, loop, step, points[loop]))
+    for digits in found.values():
+        digits[:] = sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.unit)
+        if any(digit.unit != end for digit, end in zip(digits, [1, *(digit.end for digit in digits)], strict=False)):
+            return None
+    return {dim: digits for dim, digits in found.items() if digits}
+
+
+def _digits_of(op: DeviceOp, loop: int, step: int, points: int) -> list[_Digit]:
+    count, shares, cores = op.counts[loop], op.slices[loop], prod(op.slices[loop + 1 :])
+    if shares == 1:
+        return [_Digit(count, step)]
+    if points * shares != count:
+        return [_Digit(count, step, loop, shares)]
+    return [_Digit(shares, step * points, loop, shares, cores), _Digit(points, step)]
+
+
+def _same_for_all(reader: DeviceOp, wanted: Coordinates) -> list[_Digit]:
+    """Shares of loops that do not move the operand: their cores all want the same."""
+    return [
+        _Digit(shares, 0, loop, shares)
+        for loop, (shares, row) in enumerate(zip(reader.slices, wanted.steps, strict=True))
+        if shares > 1 and not any(row)
+    ]
+
+
+def _refined(has: list[_Digit], wants: list[_Digit]) -> list[_Digit] | None:
+    """The finer digits: shares as they are wanted, cores as they have it."""
+    places = sorted({digit.unit for digit in (*has, *wants)} | {has[-1].end, wants[-1].end})
+    if has[-1].end != wants[-1].end or any(above % below for below, above in pairwise(places)):
+        return None
+    found: list[_Digit] = []
+    for below, above in pairwise(places):
+        old = next(digit for digit in has if digit.unit <= below < digit.end)
+        new = next(digit for digit in wants if digit.unit <= below < digit.end)
+        uneven = new.shares < new.size and new.loop >= 0
+        if (old.loop >= 0 and old.shares < old.size) or (uneven and (new.unit, new.end) != (below, above)):
+            return None
+        digit = _Digit(
+            above // below, below, new.loop, new.shares if uneven else above // below, old.cores * (below // old.unit)
+        )
+        if found and max(found[-1].loop, digit.loop) < 0 and not (found[-1].cores or digit.cores):
+            found[-1] = replace(found[-1], size=found[-1].size * digit.size)
+        else:
+            found.append(digit)
+    return found
+
+
+def _in_whole_sticks(digits: list[_Digit], elements: int) -> bool:
+    """Along sticks one digit walks over elements, in one core, and all others over sticks."""
+    lanes, *others = digits
+    if any(digit.unit % elements for digit in others) or lanes.cores:
+        return False
+    return lanes.loop < 0 or lanes.shares < lanes.size
+
+
+def _copy(
+    plan: Plan,
+    reader: DeviceOp,
+    written: Coordinates,
+    loops: list[tuple[int, _Digit]],
+    tile: int,
+    source: str,
+    target: str,
+) -> DeviceOp:
+    layout, lane = plan.layouts[source], len(written.constant) - 1
+    elements, steps, stick = layout.device_size[-1], [], -1
+    for loop, (dim, digit) in enumerate(loops):
+        row = [0] * (lane + 1)
+        if dim == lane and digit.unit > 1:
+            row[tile] = digit.unit // elements
+        elif dim >= 0:
+            row[dim] = digit.unit
+            stick = loop if dim == lane else stick
+        steps.append(row)
+
+    def side() -> Coordinates:
+        still = [[0] * (lane + 1) for _ in reader.op.turns]
+        rows = [list(row) for row in steps]
+        return Coordinates(list(written.constant), rows, stick, elements, tile if stick >= 0 else -1, turns=still)
+
+    counts = [digit.size for _, digit in loops]
+    strides = tuple(sum(n * max(unit, 0) for n, unit in zip(row, layout.stride_map, strict=True)) for row in steps)
+    offset = sum(n * max(unit, 0) for n, unit in zip(written.constant, layout.stride_map, strict=True))
+    op = LoopOp(
+        "copy",
+        tuple(counts),
+        Access(target, strides, offset),
+        (Access(source, strides, offset),),
+        source=reader.op.source,
+        turns=reader.op.turns,
+    )
+    slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]
+    across = tuple(digit.cores for _, digit in loops)
+    return DeviceOp(op, counts, list(range(len(counts))), [side(), side()], 0, slices, across=across)
+
+
+def _operand(
+    plan: Plan, buffer: str, side: Coordinates, rows: list[list[int]], points: Sequence[int]
+) -> dict[str, Any]:
+    """An operand of a step, at the beginning of LX, of no more than these points need."""
+    layout = plan.layouts[buffer]
+    elements, size = layout.device_size[-1], [1] * len(side.constant)
+    for loop, (row, count) in enumerate(zip(rows, points, strict=True)):
+        if loop != side.stick:
+            size = [n + step * (count - 1) for n, step in zip(size, row, strict=True)]
+        elif side.tile_dim >= 0:
+            size[side.tile_dim] += ceil_div(count, elements) - 1
+    bytes_ = device_strides([*size[:-1], elements], elements)
+    strides = [sum(a * b for a, b in zip(row, bytes_, strict=True)) for row in rows]
+    operand: dict[str, Any] = {"lx": 0, "format": layout.device_dtype.name, "strides": strides}
+    if side.stick >= 0:
+        strides[side.stick] = bytes_[side.tile_dim] if side.tile_dim >= 0 else STICK_BYTES
+        operand["stick"] = side.stick
+    return operand
