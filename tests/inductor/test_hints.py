@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torch_spyre._inductor import config, partition, spyre_hint
+from torch_spyre._inductor.propagate_named_dims import declare_tensor_dim, name_tensor_dims
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
 
@@ -96,3 +97,78 @@ def test_hints_do_nothing_in_eager():
 def test_wrong_hints_are_refused(hint, message):
     with pytest.raises(TypeError, match=message):
         spyre_hint(**hint)
+
+
+@pytest.fixture
+def named():
+    for name, size in {"M": 96, "K": 128}.items():
+        declare_tensor_dim(name, size)
+    x, w = torch.randn(96, 128).half().to("spyre"), torch.randn(128, 256).half().to("spyre")
+    name_tensor_dims(x, ["M", "K"])
+    return x, w
+
+
+def product(x, w):
+    with spyre_hint(work_div={"M": 3, "K": 2}):
+        return (x * 2) @ w
+
+
+def slices_of(programs, op):
+    return [step["slices"] for step in programs[-1] if step["op"] == op]
+
+
+def test_inputs_have_names(named, programs, fresh):
+    x, w = named
+    torch.compile(product, fullgraph=True)(x, w)
+    assert slices_of(programs, "matmul") == [[3, 1, 2]]
+
+
+def test_names_follow_memory_through_views(named, programs, fresh):
+    x, w = named
+    turned = x.t()
+
+    def of_turned(y, w):
+        with spyre_hint(work_div={"M": 3}):
+            return (y + 1).t() @ w
+
+    torch.compile(of_turned, fullgraph=True)(turned, w)
+    assert slices_of(programs, "matmul") == [[3, 1, 1]]
+    assert sorted(slices_of(programs, "elementwise")[0]) == [1, 3]
+
+
+def test_other_names_compile_anew(named, programs, fresh):
+    x, w = named
+    compiled = torch.compile(product, fullgraph=True)
+    compiled(x, w)
+    compiled(x, w)
+    assert len(programs) == 1
+    name_tensor_dims(x, [None, "K"])
+    with pytest.raises(Exception, match="has no dimension M"):
+        compiled(x, w)
+
+
+def test_copies_have_no_names(named, fresh):
+    x, w = named
+    with pytest.raises(Exception, match="has no dimension M"):
+        torch.compile(product, fullgraph=True)(x.clone(), w)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["M"], "1 names for 2 dimensions"),
+        (["M", "Z"], r"there is no dimension 'Z' yet; declare_tensor_dim\('Z', 128\) makes it"),
+        (["K", "M"], "'K' was declared with 128 points, the tensor has 96"),
+        (["M", "M"], "a name stands for one dimension"),
+    ],
+)
+def test_wrong_names_are_refused(named, names, message):
+    with pytest.raises(ValueError, match=message):
+        name_tensor_dims(named[0], names)
+
+
+def test_wrong_dimensions_are_refused():
+    with pytest.raises(TypeError, match="a size is a positive number"):
+        declare_tensor_dim("M", 0)
+    with pytest.raises(TypeError, match="a name is a text"):
+        declare_tensor_dim("", 3)

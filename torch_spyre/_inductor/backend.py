@@ -25,6 +25,7 @@ from .errors import Unsupported
 from .hints import gather_hints, mark_backward
 from .keep_storages import KeepStorages
 from .name_lines import lines_of, name_lines
+from .propagate_named_dims import give_names
 from .specialize import DynamicCode, is_symbolic
 from .views_of_inputs import note_aliased, views_of_inputs
 
@@ -80,7 +81,9 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         theirs = get_custom_graph_passes(patches.get(_EARLY, inductor_config.joint_custom_pre_pass))
         patches[_EARLY] = (*theirs, KeepStorages())
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
-        unseen = (*guards.guard_layouts(model_), *map(str, gather_hints(model_)))
+        hints = gather_hints(model_)
+        names = guards.guard_names(model_) if hints else []
+        unseen = (*guards.guard_layouts(model_), *map(str, hints), *map(str, names))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
         def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -88,6 +91,8 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
             aliased = () if is_backward else note_aliased(graph.graph)
             if is_backward:
                 mark_backward(graph)
+            else:
+                give_names(graph.graph, names)
 
             def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
                 with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):

@@ -16,6 +16,7 @@ from .errors import Unsupported
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
 from .passes.build_specs import build_specs
+from .passes.choose_layouts import choose_layouts
 from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
@@ -74,12 +75,9 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("tiled", kernel)
 
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
-    plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
-    propagate_layouts(plan, by_default=not together)
-    insert_restickify(plan)
+    plan = _divided(Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"])))
+    kernel = plan.kernel
     log_pass("restickified", kernel)
-    lift_ops(plan)
-    divide_work(plan)
     if config.lx_planning:
         plan_scratchpad(plan)
     plan_memory(plan)
@@ -103,6 +101,18 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
         for buffer in outputs
     ]
     return code
+
+
+def _divided(plan: Plan) -> Plan:
+    """Layouts and divisions: by rule, or otherwise where that is faster over the whole kernel."""
+    together = config.planning == "together"
+    propagate_layouts(plan, by_default=not together)
+    plans = [plan, *(choose_layouts(plan) if together else ())]
+    for each in plans:
+        insert_restickify(each)
+        lift_ops(each)
+        divide_work(each)
+    return min(plans, key=lambda each: each.planned_us)
 
 
 def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from .. import _C
 from ..constants import DEVICE_NAME
+from .propagate_named_dims import names_of
 from .specialize import is_symbolic
 
 
@@ -47,6 +48,17 @@ def guard_layouts(graph: GraphModule) -> tuple[str, ...]:
     return tuple(layouts)
 
 
+def guard_names(graph: GraphModule) -> list[tuple[str, ...]]:
+    """Guard the names of the dimensions of all that enters a graph with hints; gives them in order."""
+    context, found = TracingContext.try_get(), []
+    for node in graph.graph.find_nodes(op="placeholder"):
+        tensor = _entering(node)
+        found.append(() if tensor is None else names_of(tensor))
+        if tensor is not None and context is not None:
+            context.guards_context.dynamo_guards.add(node.meta["grapharg"].source.make_guard(NAMES_MATCH))
+    return found
+
+
 def _entering(node: Node) -> torch.Tensor | None:
     """The tensor that a placeholder stands for while Dynamo compiles, if it lies on the card."""
     argument = node.meta.get("grapharg")
@@ -65,6 +77,14 @@ def LAYOUT_DEFAULT(builder: Any, guard: Guard) -> None:  # noqa: N802
     """The tensor lies on the card as tensors of its size do by default."""
     part = f"{builder.arg_ref(guard)}.device_tensor_layout() is the default one"
     builder.get_guard_manager(guard).add_lambda_guard(_C.has_default_layout, [part], guard.user_stack)
+
+
+def NAMES_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802
+    """The dimensions of the tensor have the names they had when the code was compiled."""
+    names = names_of(builder.get(guard))
+    part = f"names of the dimensions of {builder.arg_ref(guard)} == {names}"
+    manager = builder.get_guard_manager(guard)
+    manager.add_lambda_guard(lambda other: names_of(other) == names, [part], guard.user_stack)
 
 
 def _lies_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:

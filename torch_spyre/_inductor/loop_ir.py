@@ -30,6 +30,7 @@ class Buffer:
     stride: tuple[int, ...]
     kind: Kind = "internal"
     order: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()  # of the dimensions of an argument, where hints know them; "" for those without
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,13 @@ def from_json(text: str) -> Kernel:
     given = json.loads(text)
     buffers = {
         b["name"]: Buffer(
-            b["name"], getattr(torch, b["dtype"]), tuple(b["size"]), tuple(b["stride"]), b["kind"], _order(b["order"])
+            b["name"],
+            getattr(torch, b["dtype"]),
+            tuple(b["size"]),
+            tuple(b["stride"]),
+            b["kind"],
+            _order(b["order"]),
+            tuple(b["names"]),
         )
         for b in given["buffers"]
     }

@@ -100,7 +100,9 @@ def input_of(builder: Builder, node: fx.Node) -> Value:
     fake = node.meta["val"]
     size, stride = tuple(integers(fake.shape)), tuple(integers(fake.stride()))
     _check_dtype(fake)
-    builder.kernel.buffers[node.name] = Buffer(node.name, fake.dtype, size, stride, "input")
+    builder.kernel.buffers[node.name] = Buffer(
+        node.name, fake.dtype, size, stride, "input", names=node.meta.get("spyre_names", ())
+    )
     builder.offsets[node.name] = integers([fake.storage_offset()])[0]
     return Value(node.name, fake.dtype, size, stride)
 

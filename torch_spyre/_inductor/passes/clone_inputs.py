@@ -1,17 +1,15 @@
-"""Arguments that several ops read: copied to LX once, where their cores all want the same part.
-
-Which of the copies find room is for :mod:`plan_scratchpad` to say.
-"""
+"""Arguments that several ops read: copied to LX once, where their cores all want the same part."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ...card import description
 from ..loop_ir import Access, LoopOp
 from .lift_views import Coordinates
+from .lx_copies import LxCopy
 from .plan import STICK_BYTES, DeviceOp, Plan
 from .regions import Part, can_hold, part_of
 from .uses import Use
@@ -20,16 +18,7 @@ from .uses import Use
 MOVES = ("copy", "restickify")
 
 
-@dataclass(frozen=True)
-class Clone:
-    """A copy of an argument, made in front of the first of its readers."""
-
-    source: str
-    buffer: str
-    readers: tuple[int, ...]  # positions among the ops without copies
-
-
-def clones(plan: Plan) -> list[Clone]:
+def clones(plan: Plan) -> list[LxCopy]:
     """The copies that would pay, each with a buffer of its own in ``plan.kernel``."""
     found = []
     for name, shown in read_again(plan).items():
@@ -43,7 +32,8 @@ def clones(plan: Plan) -> list[Clone]:
             buffer = plan.kernel.buffers[name]
             clone = plan.kernel.internal(buffer.dtype, buffer.size, buffer.stride, prefix="clone")
             plan.layouts[clone.name] = plan.layouts[name]
-            found.append(Clone(name, clone.name, positions))
+            copy = _copy(plan.device_ops[positions[0]], name, clone.name)
+            found.append(LxCopy(name, copy, positions[0], positions))
     return found
 
 
@@ -85,54 +75,22 @@ def saved_us(part: Part, readers: int) -> float:
     return (readers - 1) * bytes_ / card["dram_gb_per_s"] / 1000 - card["step_fixed_us"]
 
 
-def with_clones(plan: Plan, ops: list[DeviceOp], wanted: list[Clone]) -> list[DeviceOp]:
-    """The ops with the copies in front of their first readers, which read the copies."""
-    found: list[DeviceOp] = []
-    for at, op in enumerate(ops):
-        for clone in wanted:
-            if at == clone.readers[0]:
-                found.append(_copy(op, clone))
-            if at in clone.readers:
-                op = _reading(op, clone)
-        found.append(op)
-    return found
-
-
-def _sides(op: DeviceOp, name: str) -> list[Coordinates]:
-    return [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == name]
-
-
-def _copy(op: DeviceOp, clone: Clone) -> DeviceOp:
+def _copy(op: DeviceOp, source: str, target: str) -> DeviceOp:
     """Loops and cores of the first reader, as far as they move the argument."""
-    side = _sides(op, clone.source)[0]
-    access = next(each for each in op.accesses() if each.buffer == clone.source)
+    access, side = next(pair for pair in zip(op.accesses(), op.sides, strict=True) if pair[0].buffer == source)
     loops = [i for i, row in enumerate(side.steps) if any(row)]
     counts = [op.counts[i] for i in loops]
     steps = [list(side.steps[i]) for i in loops]
     stick = loops.index(side.stick) if side.stick in loops else -1
     read = replace(side, steps=steps, stick=stick, constant=list(side.constant))
-    written = replace(read, steps=[list(row) for row in steps], constant=[0] * len(side.constant))
+    written = replace(read, steps=[list(row) for row in steps], constant=list(side.constant))
     written.turns = [[0] * len(side.constant) for _ in side.turns]
     plain = LoopOp(
         "copy",
         tuple(counts),
-        Access(clone.buffer, access.strides[: len(counts)]),
-        (Access(clone.source, access.strides[: len(counts)]),),
+        Access(target, access.strides[: len(counts)]),
+        (Access(source, access.strides[: len(counts)]),),
         source=op.op.source,
         turns=op.op.turns,
     )
     return DeviceOp(plain, counts, list(range(len(counts))), [read, written], 0, [op.slices[i] for i in loops])
-
-
-def _reading(op: DeviceOp, clone: Clone) -> DeviceOp:
-    def cloned(access: Access) -> Access:
-        return replace(access, buffer=clone.buffer) if access.buffer == clone.source else access
-
-    sides = []
-    for access, side in zip(op.accesses(), op.sides, strict=True):
-        if access.buffer == clone.source:
-            side = replace(side, constant=[0] * len(side.constant))
-            side.turns = [[0] * len(side.constant) for _ in side.turns]
-        sides.append(side)
-    ins = tuple(cloned(each) if isinstance(each, Access) else each for each in op.op.ins)
-    return replace(op, op=replace(op.op, ins=ins), sides=sides)

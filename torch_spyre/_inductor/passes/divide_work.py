@@ -27,9 +27,21 @@ from .shares import byte_strides, jumped, quantum_of, reach_of, share
 
 def divide_work(plan: Plan) -> None:
     """Sets ``slices`` of every device op."""
+    costs = Costs(plan)
+    hinted = divide_each(plan, costs)
+    if config.lx_planning and config.planning == "together":
+        plan_together(plan, hinted, costs)
+    else:
+        plan.planned_us = sum(
+            prod(count for _, count in op.op.turns) * costs.time(op, op.slices, (False,) * len(op.sides))
+            for op in plan.device_ops
+        )
+
+
+def divide_each(plan: Plan, costs: Costs) -> set[int]:
+    """Every op as is best for itself; returns the ids of those that hints divide."""
     todo, done = plan.device_ops[::-1], []
     hinted: set[int] = set()
-    costs = Costs(plan)
     while todo:
         op = todo.pop()
         wanted = _wanted(plan, op)
@@ -42,8 +54,7 @@ def divide_work(plan: Plan) -> None:
         if wanted is not None:
             hinted.add(id(op))
     plan.device_ops = done
-    if config.lx_planning and config.planning == "together":
-        plan_together(plan, hinted, costs)
+    return hinted
 
 
 def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:

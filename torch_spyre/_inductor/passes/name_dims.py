@@ -1,9 +1,9 @@
 """Which loop of which op runs along which named dimension.
 
-Names come from hints: ``spyre_hint(named_dims=[...])`` names the dimensions of what the ops inside make; one name more
-than these is that of the dimension they fold. They follow the memory they were given to: a loop that moves through a
-buffer as a named dimension does has its name, whatever views lie between, and gives it on to whatever else it moves
-through.
+Arguments may have names (:mod:`propagate_named_dims`), and ``spyre_hint(named_dims=[...])`` names the dimensions of
+what the ops inside make; one name more than these is that of the dimension they fold. Names follow the memory they were
+given to: a loop that moves through a buffer as a named dimension does has its name, whatever views lie between, and
+gives it on to whatever else it moves through.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ def name_dims(kernel: Kernel) -> None:
     """Sets ``names`` of every op, where there are hints at all."""
     if not any(map(scopes, kernel.ops)):
         return
-    known: Known = {}
+    known: Known = {
+        name: {
+            (stride, size): given
+            for given, size, stride in zip(buffer.names, buffer.size, buffer.stride, strict=True)
+            if given
+        }
+        for name, buffer in kernel.buffers.items()
+        if buffer.names
+    }
     found: list[list[str]] = [[""] * len(op.sizes) for op in kernel.ops]
     for op, names in zip(kernel.ops, found, strict=True):
         _take_hint(kernel, op, names, known)

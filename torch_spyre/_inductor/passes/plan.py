@@ -33,12 +33,22 @@ class DeviceOp:
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
     parameters: tuple[Parameter, ...] = ()
-    # Of a copy: how many cores further along each loop lies what it reads, in the LX of other cores. Loops that move
-    # from core to core move nowhere inside LX. Empty: each core's own.
     across: tuple[int, ...] = ()
 
     def accesses(self) -> list[Access]:
         return [*(a for a in self.op.ins if isinstance(a, Access)), self.op.out]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A buffer that goes over the ring, ``before`` the first of the ops that want it divided otherwise."""
+
+    source: str
+    before: int
+    readers: tuple[int, ...]  # positions of ops
+    as_in: tuple[int, int]  # which op, and which of its sides, has all that the others want too
+    there: Residence
+    microseconds: float
 
 
 @dataclass
@@ -54,6 +64,8 @@ class Plan:
     pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
     pool_bytes: int = 0
     lx: dict[str, tuple[int, Residence]] = field(default_factory=dict)  # buffers in LX: address, part of every core
+    moves: list[Move] = field(default_factory=list)
+    planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 A buffer inside a kernel goes to LX when the ops that show it are divided so that each core finds its own part, and when
 there is room for that part as long as it is needed. Nothing is evicted: what does not fit goes through device memory. A
 pointwise result takes the place of an operand that is read for the last time there. An argument that several ops read
-is copied to LX once, where that pays.
+is copied to LX once, where that pays, and a buffer moves over the ring where another division is worth it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...backend.tiling import resident_budget
-from .clone_inputs import clones, with_clones
+from .clone_inputs import clones
+from .lx_copies import LxCopy, with_copies
 from .plan import Plan
 from .regions import Part, Residence, can_hold, lies_still, part_of, residence
+from .relayout import moves
 from .uses import Use, last_turn, takes_the_place_of, uses_of
 
 
@@ -50,16 +52,21 @@ class _Slot:
 def plan_scratchpad(plan: Plan) -> None:
     """Fills ``plan.lx``: address and part per core of the buffers that stay."""
     plain = plan.device_ops
-    wanted = clones(plan)
+    wanted = [*clones(plan), *moves(plan)]
     while wanted:
-        plan.device_ops = with_clones(plan, plain, wanted)
+        plan.device_ops = with_copies(plain, wanted)
         _place_all(plan)
-        placed = [clone for clone in wanted if clone.buffer in plan.lx]
+        placed = [copy for copy in wanted if copy.buffer in plan.lx and _has_source(plan, copy)]
         if len(placed) == len(wanted):
             return
         wanted = placed
     plan.device_ops = plain
     _place_all(plan)
+
+
+def _has_source(plan: Plan, copy: LxCopy) -> bool:
+    """The ring goes from LX to LX."""
+    return not copy.op.across or copy.source in plan.lx
 
 
 def _place_all(plan: Plan) -> None:
@@ -96,6 +103,8 @@ def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
     for use in shown:
         op = plan.device_ops[use.at]
         side = op.sides[use.position]
+        if op.across and not use.writes:  # from whatever core has it
+            continue
         if not lies_still(side) or not can_hold(op, side, op.slices):
             return None
         (written if use.writes else read).append(part_of(op, side, plan.elements(name), op.slices))

@@ -11,15 +11,14 @@ these ops in these layouts is faster.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .. import config
 from .cost import Costs
 from .divisions import Slices
 from .plan import Plan
-from .problem import Problem, repeated
-from .regions import Residence
+from .problem import Problem, Stay, repeated
 
 GAIN = 0.05  # microseconds that a change has to save
 SEED = 2.0  # microseconds of an op that is worth beginning a region with
@@ -35,6 +34,8 @@ def plan_together(plan: Plan, fixed: set[int], costs: Costs) -> None:
             break
     for op, slices in zip(plan.device_ops, search.slices, strict=True):
         op.slices = list(slices)
+    plan.planned_us = search.total()
+    plan.moves = [move for stay in search.resident.values() for move in stay.moves]
     if config.plan_bound:
         plan.bound_us = problem.bound(search.slices)
 
@@ -44,7 +45,7 @@ class _Change:
     """Another division of some ops, and what follows from it."""
 
     slices: dict[int, Slices]
-    resident: dict[str, Residence | None] = field(default_factory=dict)
+    resident: dict[str, Stay | None] = field(default_factory=dict)
     cost: dict[int, float] = field(default_factory=dict)
     saved: float = 0.0
 
@@ -56,7 +57,7 @@ class _Search:
         self.problem = problem
         self.ops = problem.ops
         self.slices: list[Slices] = [tuple(op.slices) for op in self.ops]
-        self.resident: dict[str, Residence] = {}
+        self.resident: dict[str, Stay] = {}
         self.load = [0] * len(self.ops)
         self.layers = repeated(problem.keys)
         self.tried: dict[frozenset[tuple[int, Slices]], int] = {}  # regions that did not help, and when that was
@@ -80,56 +81,70 @@ class _Search:
         def divided(at: int) -> Slices:
             return slices.get(at, self.slices[at])
 
-        wanted = [(name, self.problem.residence(name, divided)) for name in names]
-        for name, there in sorted(wanted, key=lambda each: each[1].bytes if each[1] else 0):
-            if there is not None and not self._fits(load, name, there):
-                there = None
-            if there is not None:
-                self._add_load(load, name, there, 1)
-            if whole or (there is None) != (name not in self.resident):
+        wanted = [(name, self.problem.stay(name, divided)) for name in names]
+        for name, stay in sorted(wanted, key=_least_first):
+            if stay is not None and not self._fits(load, name, stay):
+                stay = None
+            if stay is not None and stay.moves and not self._pays(name, stay, divided, change.resident):
+                stay = None
+            if stay is not None:
+                self._add_load(load, name, stay, 1)
+            if whole or (stay is None) != (name not in self.resident):
                 touched.update(use.at for use in self.problem.uses[name])
-            change.resident[name] = there
-            if name in self.problem.clones:
-                before = self.problem.cloning_us(name, self.resident.get(name), self.slices.__getitem__)
-                change.saved += before - self.problem.cloning_us(name, there, divided)
+            change.resident[name] = stay
+            before = self.problem.copying_us(name, self.resident.get(name), self.slices.__getitem__)
+            change.saved += before - self.problem.copying_us(name, stay, divided)
         for at in touched:
             change.cost[at] = self.problem.time(at, divided(at), self._held(at, change.resident))
         if not whole:
             change.saved += sum(self.cost[at] - time for at, time in change.cost.items())
         return change
 
-    def _held(self, at: int, changed: Mapping[str, Residence | None]) -> tuple[bool, ...]:
+    def _pays(
+        self, name: str, stay: Stay, divided: Callable[[int], Slices], changed: Mapping[str, Stay | None]
+    ) -> bool:
+        """Whether the way over the ring is shorter than that through device memory."""
+        saved = 0.0
+        for at in {use.at for use in self.problem.uses[name]}:
+            through, across = (self._held(at, {**changed, name: there}) for there in (None, stay))
+            saved += self.problem.time(at, divided(at), through) - self.problem.time(at, divided(at), across)
+        return saved > stay.moving_us + GAIN
+
+    def _held(self, at: int, changed: Mapping[str, Stay | None]) -> tuple[bool, ...]:
         held = [False] * len(self.ops[at].sides)
         for name, position in self.problem.shared[at]:
-            there = changed[name] if name in changed else self.resident.get(name)
-            held[position] = there is not None
+            stay = changed[name] if name in changed else self.resident.get(name)
+            held[position] = stay is not None
         return tuple(held)
 
-    def _add_load(self, load: dict[int, int], name: str, there: Residence, sign: int) -> None:
-        for at in self.problem.spans[name]:
-            load[at] += sign * there.bytes
+    def _add_load(self, load: dict[int, int] | list[int], name: str, stay: Stay, sign: int) -> None:
+        for span, size in self.problem.rooms(name, stay):
+            for at in span:
+                load[at] += sign * size
 
-    def _fits(self, load: Mapping[int, int], name: str, there: Residence) -> bool:
-        most = self.problem.budget - there.bytes
-        return all(self.load[at] + load.get(at, 0) <= most for at in self.problem.spans[name])
+    def _fits(self, load: Mapping[int, int], name: str, stay: Stay) -> bool:
+        mine: dict[int, int] = defaultdict(int)
+        self._add_load(mine, name, stay, 1)
+        return all(self.load[at] + load.get(at, 0) + size <= self.problem.budget for at, size in mine.items())
 
     def _accept(self, change: _Change) -> None:
         for at, slices in change.slices.items():
             self.slices[at] = slices
-        for name, there in change.resident.items():
+        for name, stay in change.resident.items():
             if name in self.resident:
-                self._add_own_load(name, self.resident.pop(name), -1)
-            if there is not None:
-                self.resident[name] = there
-                self._add_own_load(name, there, 1)
+                self._add_load(self.load, name, self.resident.pop(name), -1)
+            if stay is not None:
+                self.resident[name] = stay
+                self._add_load(self.load, name, stay, 1)
         self.changes += 1
         for at, time in change.cost.items():
             self.cost[at] = time
             self.changed[at] = self.changes
 
-    def _add_own_load(self, name: str, there: Residence, sign: int) -> None:
-        for at in self.problem.spans[name]:
-            self.load[at] += sign * there.bytes
+    def total(self) -> float:
+        """Microseconds of the kernel."""
+        copies = (self.problem.copying_us(name, stay, self.slices.__getitem__) for name, stay in self.resident.items())
+        return sum(self.cost) + sum(copies)
 
     # --- the search
 
@@ -207,3 +222,9 @@ class _Search:
             if tried.saved > best.saved:
                 region, best = less, tried
         return best
+
+
+def _least_first(wanted: tuple[str, Stay | None]) -> tuple[bool, int]:
+    """Those that need not move, then by what they take of LX."""
+    _, stay = wanted
+    return (False, 0) if stay is None else (bool(stay.moves), stay.there.bytes)

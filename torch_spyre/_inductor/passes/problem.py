@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations, groupby
 from math import prod
 
@@ -16,11 +17,25 @@ from ...ops.table import OPS
 from .clone_inputs import own_part, read_again, saved_us
 from .cost import TIMED, Costs
 from .divisions import Slices, divisions
-from .plan import STICK_BYTES, Plan
+from .plan import STICK_BYTES, Move, Plan
 from .regions import Part, Residence, lies_still, part_of, residence
+from .relayout import relayout, relayout_us
 from .uses import Use, last_turn, takes_the_place_of, uses_of
 
+Apart = tuple[tuple[int, ...], ...]
 CANDIDATES = 12  # of one op, the fastest by themselves
+
+
+@dataclass(frozen=True)
+class Stay:
+    """How a buffer stays in LX: where its writers leave it, and where it moves to."""
+
+    there: Residence
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def moving_us(self) -> float:
+        return sum(move.microseconds for move in self.moves)
 
 
 class Problem:
@@ -54,6 +69,7 @@ class Problem:
         # Equal for ops of which one can be planned as the other.
         self.keys = [(costs.signature(op), tuple(tuple(side.constant) for side in op.sides)) for op in self.ops]
         self.spans = {name: self._span(name, shown) for name, shown in self.uses.items()}
+        self._moves: dict[object, float | None] = {}
         self._parts: dict[object, Part] = {}
         self._options: dict[object, list[Slices]] = {}
 
@@ -107,8 +123,8 @@ class Problem:
         found = self._options[key]
         return found[0] if found else None
 
-    def residence(self, name: str, divided: Callable[[int], Slices]) -> Residence | None:
-        """Where a buffer can stay in LX if its users are divided so."""
+    def stay(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
+        """How a buffer can stay in LX if its users are divided so."""
         written: list[Part] = []
         read: list[Part] = []
         shown = self.uses[name]
@@ -119,17 +135,87 @@ class Problem:
             (written if use.writes else read).append(self.part(use.at, use.position, mine))
         if name in self.clones:
             worth_it = own_part(read) and saved_us(read[0], len({use.at for use in shown})) > 0
-            found = Residence(read[0].origin, read[0].size) if worth_it else None
+            found = Stay(Residence(read[0].origin, read[0].size)) if worth_it else None
         else:
-            found = residence(written, read)
-        return found if found and found.bytes <= self.budget else None
+            there = residence(written, read)
+            found = Stay(there) if there else self._moved(name, divided)
+        return found if found and found.there.bytes <= self.budget else None
 
-    def cloning_us(self, name: str, there: Residence | None, divided: Callable[[int], Slices]) -> float:
-        """Microseconds that the copy of an argument to LX takes."""
-        if there is None:
+    def _moved(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
+        """The same for a buffer that some of its readers want divided in another way than it is written."""
+        first, *readers = self.uses[name]
+        turns = self.ops[first.at].op.turns
+        if any(use.writes or self.ops[use.at].op.turns[: len(turns)] != turns for use in readers):
+            return None
+        written = self.part(first.at, first.position, divided(first.at))
+        home = residence([written], [])
+        elsewhere: dict[Apart, list[Use]] = defaultdict(list)
+        in_place: set[int] = set()
+        for use in readers:
+            part = self.part(use.at, use.position, divided(use.at))
+            if residence([written], [part]):
+                in_place.add(use.at)
+            else:
+                elsewhere[part.apart].append(use)
+        moves = []
+        for wanting in elsewhere.values():
+            move = self._move(first.at, wanting, divided)
+            if move is None or in_place.intersection(move.readers):
+                return None
+            in_place.update(move.readers)
+            moves.append(move)
+        return Stay(home, tuple(moves)) if home else None
+
+    def _move(self, writer: int, wanting: list[Use], divided: Callable[[int], Slices]) -> Move | None:
+        parts = [self.part(use.at, use.position, divided(use.at)) for use in wanting]
+        largest = max(range(len(parts)), key=lambda i: prod(parts[i].size))
+        there = residence([parts[largest]], parts)
+        if there is None or there.bytes > self.budget:
+            return None
+        name = self.ops[writer].op.out.buffer
+        reader, position = wanting[largest].at, wanting[largest].position
+        key = (self.keys[writer], divided(writer), self.keys[reader], position, divided(reader))
+        if key not in self._moves:
+            source, target = (replace(self.ops[at], slices=list(divided(at))) for at in (writer, reader))
+            copy = relayout(self.plan, source, target, position, name, name)
+            self._moves[key] = relayout_us(self.plan, copy) if copy else None
+        time = self._moves[key]
+        if time is None:
+            return None
+        readers = tuple(dict.fromkeys(use.at for use in wanting))
+        before = self._entry(writer, readers[0])
+        return Move(name, before, readers, (reader, position), there, self.turns[writer] * time)
+
+    def _entry(self, writer: int, reader: int) -> int:
+        """The first op of the loops that only the reader is in: what is made in front of them serves all turns."""
+        depth = len(self.ops[writer].op.turns)
+        loop = self.ops[reader].op.turns[: depth + 1]
+        while len(loop) > depth and self.ops[reader - 1].op.turns[: depth + 1] == loop:
+            reader -= 1
+        return reader
+
+    def rooms(self, name: str, stay: Stay) -> list[tuple[range, int]]:
+        """During which ops it takes how much of LX."""
+        if not stay.moves:
+            return [(self.spans[name], stay.there.bytes)]
+        first = self.uses[name][0].at
+        moved = {at for move in stay.moves for at in move.readers}
+        in_place = [last_turn(self.plan, first, use.at) for use in self.uses[name] if use.at not in moved]
+        last = max(*in_place, *(move.before for move in stay.moves))
+        own = [
+            (range(move.before, last_turn(self.plan, first, move.readers[-1]) + 1), move.there.bytes)
+            for move in stay.moves
+        ]
+        return [(range(first, last + 1), stay.there.bytes), *own]
+
+    def copying_us(self, name: str, stay: Stay | None, divided: Callable[[int], Slices]) -> float:
+        """Microseconds of the copies that a stay asks for: of an argument to LX, of a buffer over the ring."""
+        if stay is None:
             return 0
+        if name not in self.clones:
+            return stay.moving_us
         card, first = description.constants(), self.uses[name][0].at
-        read = there.bytes * prod(divided(first)) / card["dram_gb_per_s"] / 1000
+        read = stay.there.bytes * prod(divided(first)) / card["dram_gb_per_s"] / 1000
         return self.turns[first] * (read + card["step_fixed_us"])
 
     def time(self, at: int, slices: Slices, held: tuple[bool, ...]) -> float:
@@ -147,12 +233,13 @@ class Problem:
         return total
 
     def holdable(self, at: int, slices: Slices) -> list[tuple[bool, ...]]:
-        """Which sides of an op can be in LX together: parts of which no two cores have the same, as large as LX."""
+        """Which sides of an op can be in LX together: parts no larger than LX. What is read may be the same for several
+        cores, if it came over the ring."""
         op = self.ops[at]
         sizes: dict[int, int] = {}
-        for name, position in self.shared[at] if not self.folds_together(at, slices) else ():
+        for _, position in self.shared[at] if not self.folds_together(at, slices) else ():
             part = self.part(at, position, slices)
-            own = name in self.clones or len(set(part.apart)) == len(part.apart)
+            own = position < len(op.sides) - 1 or len(set(part.apart)) == len(part.apart)
             if own and STICK_BYTES * prod(part.size[:-1]) <= self.budget:
                 sizes[position] = STICK_BYTES * prod(part.size[:-1])
         in_place = OPS[op.op.name].kind == "pointwise"  # a result may take the place of an operand

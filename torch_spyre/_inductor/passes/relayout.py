@@ -19,6 +19,7 @@ from ...ir.coordinates import STICK_BYTES, device_strides
 from ..loop_ir import Access, LoopOp
 from .build_specs import inside
 from .lift_views import Coordinates
+from .lx_copies import LxCopy
 from .plan import DeviceOp, Plan, ceil_div
 from .regions import can_hold, lies_still, part_of, points_of
 
@@ -67,9 +68,24 @@ def relayout(
         return None
     # Cores are numbered by the shares of the loops in their order, as the reader's are.
     loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
-    copy = _copy(plan, reader, written, loops, tile, source, target)
+    copy = _copy(plan, writer, loops, tile, source, target)
     as_wanted = part_of(reader, wanted, elements, reader.slices)
     return copy if part_of(copy, copy.sides[-1], elements, copy.slices) == as_wanted else None
+
+
+def moves(plan: Plan) -> list[LxCopy]:
+    """The copies that ``plan.moves`` asks for, each with a buffer of its own in ``plan.kernel``."""
+    found = []
+    for move in plan.moves:
+        writer = next(op for op in plan.device_ops if op.op.out.buffer == move.source)
+        buffer = plan.kernel.buffers[move.source]
+        target = plan.kernel.internal(buffer.dtype, buffer.size, buffer.stride, prefix="ring")
+        plan.layouts[target.name] = plan.layouts[move.source]
+        reader, position = move.as_in
+        copy = relayout(plan, writer, plan.device_ops[reader], position, move.source, target.name)
+        assert copy is not None, f"the planner moved {move.source} where it cannot go"
+        found.append(LxCopy(move.source, copy, move.before, move.readers))
+    return found
 
 
 def relayout_us(plan: Plan, copy: DeviceOp) -> float:
@@ -165,13 +181,14 @@ def _in_whole_sticks(digits: list[_Digit], elements: int) -> bool:
 
 def _copy(
     plan: Plan,
-    reader: DeviceOp,
-    written: Coordinates,
+    writer: DeviceOp,
     loops: list[tuple[int, _Digit]],
     tile: int,
     source: str,
     target: str,
 ) -> DeviceOp:
+    """In the turns of the writer."""
+    written = writer.sides[-1]
     layout, lane = plan.layouts[source], len(written.constant) - 1
     elements, steps, stick = layout.device_size[-1], [], -1
     for loop, (dim, digit) in enumerate(loops):
@@ -184,7 +201,7 @@ def _copy(
         steps.append(row)
 
     def side() -> Coordinates:
-        still = [[0] * (lane + 1) for _ in reader.op.turns]
+        still = [[0] * (lane + 1) for _ in writer.op.turns]
         rows = [list(row) for row in steps]
         return Coordinates(list(written.constant), rows, stick, elements, tile if stick >= 0 else -1, turns=still)
 
@@ -196,8 +213,8 @@ def _copy(
         tuple(counts),
         Access(target, strides, offset),
         (Access(source, strides, offset),),
-        source=reader.op.source,
-        turns=reader.op.turns,
+        source=writer.op.source,
+        turns=writer.op.turns,
     )
     slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]
     across = tuple(digit.cores for _, digit in loops)

@@ -45,6 +45,7 @@ def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
     read = [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == old]
     return (
         OPS[op.op.name].kind == "pointwise"
+        and not op.across  # which reads what other cores have
         and bool(read)
         and plan.elements(old) == elements
         and all((side.steps, side.stick, side.constant) == (mine.steps, mine.stick, mine.constant) for side in read)

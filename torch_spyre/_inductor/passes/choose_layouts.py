@@ -1,0 +1,155 @@
+"""Layouts of the values inside a kernel, chosen by the clock where the rules leave a restickify or a batch of products.
+
+Before: every buffer has the layout that :mod:`propagate_layouts` finds by rule. After: some lie in another order of
+dimensions, with others in sticks, and what is made from them follows by the same rules. An op is asked for its time
+with all that has to be restickified for it, divided as is best for itself; what costs least over the whole kernel is
+kept. Equal layers are changed alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from math import inf, prod
+
+from ..errors import Unsupported
+from ..loop_ir import Access, Kernel, LoopOp
+from .cost import Costs
+from .divide_work import divide_each
+from .insert_restickify import insert_restickify
+from .lift_ops import lift_ops
+from .lift_views import NotAligned, TooManyPieces
+from .plan import Plan
+from .propagate_layouts import propagate_layouts
+
+WORTH_US = 2.0  # of moves for an op, from where on other layouts are looked for; and what another one has to save
+TRIALS = 96  # whole assignments that are timed
+ORDERS = 12  # of one buffer
+MOST_DIMENSIONS = 5
+
+Orders = dict[str, tuple[int, ...]]  # of buffers that do not follow the rules
+
+
+def choose_layouts(plan: Plan) -> list[Plan]:
+    """The same kernel in layouts that make it faster than the rules do; none if the rules are best."""
+    chooser = _Chooser(plan)
+    chooser.improve()
+    return [chooser.assigned(chooser.orders)] if chooser.orders else []
+
+
+class _Chooser:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.given = {name: plan.layouts[name] for name in (buffer.name for buffer in plan.kernel.inputs())}
+        self.limits = plan.cores, plan.span
+        self.times: dict[object, tuple[float, float]] = {}  # of an op in layouts: all of it, and the moves alone
+        self.orders: Orders = {}
+        self.trials = 0
+        self.best, self.total = plan, self.time_of(plan)
+
+    def improve(self) -> None:
+        """One suspect after the other, the most expensive first, until none can be helped."""
+        refused: set[object] = set()
+        while self.trials < TRIALS:
+            found = [(key, ats) for key, ats in self.suspects() if key not in refused]
+            if not found:
+                return
+            key, places = found[0]
+            if not any(self.attempt(places, position) for position in range(len(_accesses(self.op(places[0]))))):
+                refused.add(key)
+
+    def suspects(self) -> Iterator[tuple[object, list[int]]]:
+        """Ops that moves are made for, and batches of products; equal ones together."""
+        places: dict[object, list[int]] = defaultdict(list)
+        for at, op in enumerate(self.best.kernel.ops):
+            places[self.key(self.best, op)].append(at)
+        ranked = sorted(places.items(), key=lambda each: -self.times[each[0]][1] * len(each[1]))
+        for key, ats in ranked:
+            batched = self.op(ats[0]).name == "matmul" and prod(self.op(ats[0]).sizes[:-3]) > 1
+            if batched or self.times[key][1] > WORTH_US:
+                yield key, ats
+
+    def attempt(self, places: list[int], position: int) -> bool:
+        """Other orders of one operand of equal ops; the first that helps is kept."""
+        names = list(dict.fromkeys(_accesses(self.op(at))[position].buffer for at in places))
+        buffers = self.best.kernel.buffers
+        first = buffers[names[0]]
+        alike = [name for name in names if buffers[name].kind == "internal" and buffers[name].size == first.size]
+        for order in _orders(len(first.size)) if first.kind == "internal" else ():
+            orders = self.orders | dict.fromkeys(alike, order)
+            if orders == self.orders or self.trials >= TRIALS:
+                continue
+            self.trials += 1
+            tried = self.assigned(orders)
+            total = self.time_of(tried)
+            if total < self.total - WORTH_US:
+                self.best, self.total, self.orders = tried, total, orders
+                return True
+        return False
+
+    def op(self, at: int) -> LoopOp:
+        return self.best.kernel.ops[at]
+
+    def assigned(self, orders: Orders) -> Plan:
+        """The kernel with these orders, and what follows from them by rule."""
+        kernel = self.plan.kernel
+        buffers = {name: replace(buffer, order=orders.get(name)) for name, buffer in kernel.buffers.items()}
+        tried = Plan(Kernel(kernel.name, buffers, kernel.ops), self.plan.offsets, dict(self.given), *self.limits)
+        propagate_layouts(tried)
+        return tried
+
+    def time_of(self, plan: Plan) -> float:
+        """Microseconds of all ops, each by itself."""
+        total = 0.0
+        for op in plan.kernel.ops:
+            key = self.key(plan, op)
+            if key not in self.times:
+                self.times[key] = _times(plan, op)
+            total += self.times[key][0]
+        return total
+
+    def key(self, plan: Plan, op: LoopOp) -> object:
+        """Equal for ops that are equal but for the names of their buffers."""
+        shown = [
+            (access.strides, plan.offset(access), plan.layouts[access.buffer], plan.kernel.buffers[access.buffer].dtype)
+            for access in _accesses(op)
+        ]
+        return (op.name, op.sizes, op.reduced, tuple(count for _, count in op.turns), op.indirect, tuple(shown))
+
+
+def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
+    """Microseconds of an op with what has to be moved for it, and of the moves alone."""
+    names = [access.buffer for access in _accesses(op)]
+    buffers = {name: replace(plan.kernel.buffers[name], kind="input") for name in names}
+    alone = Plan(
+        Kernel("alone", buffers, [op]),
+        plan.offsets,
+        {name: plan.layouts[name] for name in names},
+        plan.cores,
+        plan.span,
+    )
+    try:
+        insert_restickify(alone)
+        lift_ops(alone)
+        costs = Costs(alone)
+        divide_each(alone, costs)
+    except (Unsupported, NotAligned, TooManyPieces):
+        return inf, inf
+    total = moves = 0.0
+    for each in alone.device_ops:
+        time = costs.time(each, each.slices, (False,) * len(each.sides)) * prod(count for _, count in each.op.turns)
+        total += time
+        moves += time if each.op.name == "restickify" else 0
+    return total, moves
+
+
+def _accesses(op: LoopOp) -> list[Access]:
+    return [*(each for each in op.ins if isinstance(each, Access)), op.out]
+
+
+def _orders(rank: int) -> list[tuple[int, ...]]:
+    """All of them, or as many as differ most where there are too many."""
+    every = list(permutations(range(rank))) if 1 < rank <= MOST_DIMENSIONS else []
+    return every[:: max(1, len(every) // ORDERS)]
