@@ -15,11 +15,14 @@ from torch_spyre._inductor.passes.plan import DeviceOp, Plan
 from torch_spyre._inductor.passes.propagate_layouts import propagate_layouts
 from torch_spyre._inductor.passes.regions import part_of, points_of, residence
 from torch_spyre._inductor.passes.relayout import reading, relayout, relayout_us
+from torch_spyre._inductor.passes.uses import takes_the_place_of
 from torch_spyre.backend import compile_bundle
 from torch_spyre.card import description
+from torch_spyre.execution.launches import Launch
 from torch_spyre.ir import bundle
 from torch_spyre.ir.folds import core_slices
 from torch_spyre.ir.op_spec import parse_op_spec, print_op_spec, to_json, verify_all
+from torch_spyre.timing.attribution import attribute
 
 SHAPES = [(16, 512), (24, 192), (10, 100), (7, 64), (4, 6, 256), (2, 3, 8, 128), (12, 1), (300,)]
 
@@ -239,3 +242,21 @@ def test_the_time_of_a_copy_over_the_ring():
     # 64 sticks of 16 rows each: contiguous pieces of 16 sticks, from 8 cores.
     card = description.constants()
     assert alone == pytest.approx(card["ring_fixed_us"] + (64 * (3 * 3.92 - 1.14) + 131072 / 547) / 1000, rel=1e-3)
+
+
+def test_the_ring_is_what_its_time_is_for():
+    plan = two_negations((512, 4096))
+    plan.device_ops[0].slices, plan.device_ops[1].slices = [4, 8], [32, 1]
+    code = over_the_ring(plan, 0)[0] | {"outputs": [{}]}
+    rows = {row.op: row for row in attribute([Launch(_C.prepare_kernel(code), code)])}
+    whole = 512 * 4096 * 2
+    assert rows["copy"].bound_by == "ring" and rows["copy"].least_us == rows["neg"].ring_us == 0
+    assert (rows["copy"].ring_bytes, rows["copy"].lx_bytes, rows["copy"].dram_bytes) == (whole, 2 * whole, 0)
+
+
+def test_what_comes_from_other_cores_takes_no_place_of_theirs():
+    """Other cores may still want to read it."""
+    plan = two_negations((64, 512))
+    plan.device_ops[0].slices, plan.device_ops[1].slices = [8, 1], [8, 1]
+    copy = relayout(plan, *plan.device_ops, 0, "t", "t")
+    assert not takes_the_place_of(plan, copy, "t")
