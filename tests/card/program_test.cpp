@@ -142,6 +142,21 @@ TEST("program: operands in LX are refused where nothing was left for them") {
         }).find("which holds nothing there") != std::string::npos);
 }
 
+TEST("program: LX is known core by core") {
+  // One core puts a stick behind what all have there, or over the end of it.
+  const auto with_a_stick_at = [](int64_t address) {
+    return lx_refusal([=](Program& p) {
+      Step other = p.steps[0];
+      other.extents = {1, 64};
+      other.slices = {1, 1};
+      other.operands[0].offset = address;
+      p.steps.insert(p.steps.begin() + 1, other);
+    });
+  };
+  CHECK(with_a_stick_at(1280).empty());
+  CHECK(with_a_stick_at(1152).find("which holds nothing there on core 3") != std::string::npos);
+}
+
 TEST("program: every core finds in its LX what it put there") {
   for (const Mode mode : {Mode::run, Mode::strict}) {
     Bench bench(Options{.mode = mode, .hardware_file = SPYRE_HARDWARE_FILE});

@@ -11,15 +11,19 @@ from torch_spyre import _C
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp, contiguous
 from torch_spyre._inductor.passes.build_specs import build_specs, inside
 from torch_spyre._inductor.passes.lift_ops import lift_ops
+from torch_spyre._inductor.passes.lx_copies import LxCopy, with_copies
 from torch_spyre._inductor.passes.plan import DeviceOp, Plan
 from torch_spyre._inductor.passes.propagate_layouts import propagate_layouts
 from torch_spyre._inductor.passes.regions import part_of, points_of, residence
-from torch_spyre._inductor.passes.relayout import reading, relayout, relayout_us
+from torch_spyre._inductor.passes.relayout import relayout, relayout_us
+from torch_spyre._inductor.passes.uses import takes_the_place_of
 from torch_spyre.backend import compile_bundle
 from torch_spyre.card import description
+from torch_spyre.execution.launches import Launch
 from torch_spyre.ir import bundle
 from torch_spyre.ir.folds import core_slices
 from torch_spyre.ir.op_spec import parse_op_spec, print_op_spec, to_json, verify_all
+from torch_spyre.timing.attribution import attribute
 
 SHAPES = [(16, 512), (24, 192), (10, 100), (7, 64), (4, 6, 256), (2, 3, 8, 128), (12, 1), (300,)]
 
@@ -104,22 +108,22 @@ def minus(a, b) -> tuple[int, ...]:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def places(plan: Plan, op: DeviceOp, side, name: str):
+def places(plan: Plan, op: DeviceOp, side, origin):
     """(core, place in its LX) and device coordinates of all that the cores have of an operand."""
-    part = part_of(op, side, plan.elements(name), op.slices)
-    return [((core, minus(minus(at, part.origin), part.apart[core])), at) for core, _, at in walk(op, side)]
+    part = part_of(op, side, plan.elements("t"), op.slices)
+    return [((core, minus(minus(at, origin), part.apart[core])), at) for core, _, at in walk(op, side)]
 
 
 def agrees(plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, copy: DeviceOp) -> None:
-    has = {at: place for place, at in places(plan, writer, writer.sides[-1], "t")}
-    wants = dict(places(plan, reader, reader.sides[position], "t"))
     source, local = copy.sides[0], inside(copy.sides[0], copy.across)
+    has = {at: place for place, at in places(plan, writer, writer.sides[-1], source.constant)}
+    wants = dict(places(plan, reader, reader.sides[position], source.constant))
     brought = {}
-    targets = places(plan, copy, copy.sides[1], "t")
+    targets = places(plan, copy, copy.sides[1], source.constant)
     for (_, point, _), (target, _) in zip(walk(copy, source), targets, strict=True):
         core = sum(n * at for n, at in zip(copy.across, point, strict=True))
         brought[target] = (core, minus(coordinates(source, local, point), source.constant))
-    assert brought == {place: has[at] for place, at in wants.items()}
+    assert {place: brought[place] for place in wants} == {place: has[at] for place, at in wants.items()}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -150,6 +154,31 @@ def test_every_core_of_a_product_gets_what_it_wants(first):
     assert shared  # cores that want the same
 
 
+def halves(shape: tuple[int, ...], second: bool) -> Plan:
+    """A negation, and another one of the first or second half of its last dimension."""
+    plan = two_negations(shape)
+    half, strides = (*shape[:-1], shape[-1] // 2), contiguous(shape)
+    out = Buffer("y", torch.float16, half, contiguous(half), "output")
+    read = Access("t", strides, half[-1] if second else 0)
+    ops = [plan.kernel.ops[0], LoopOp("neg", half, Access("y", out.stride), (read,))]
+    return planned(Kernel("k", plan.kernel.buffers | {"y": out}, ops))
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("shape", [(16, 4, 128), (16, 4, 256), (16, 256)], ids=str)
+def test_every_core_gets_the_half_that_it_wants(shape, second):
+    plan, random, copies = halves(shape, second), Random(2), 0
+    writer, reader = plan.device_ops
+    for attempt in range(30):
+        divide(writer, random, even=True)
+        divide(reader, random, even=attempt % 2 == 0)
+        copy = relayout(plan, writer, reader, 0, "t", "t")
+        if copy is not None:
+            agrees(plan, writer, reader, 0, copy)
+            copies += prod(writer.slices) > 1 and prod(reader.slices) > 1
+    assert copies
+
+
 def test_what_no_single_copy_does():
     plan = two_negations((12, 512))
     writer, reader = plan.device_ops
@@ -157,7 +186,7 @@ def test_what_no_single_copy_does():
         writer.slices, reader.slices = one, other
         assert relayout(plan, writer, reader, 0, "t", "t") is None
     writer.slices = reader.slices = [4, 1]
-    reader.sides[0].constant[-2] = 1
+    reader.sides[0].constant[-2] = 1  # rows that nobody wrote
     assert relayout(plan, writer, reader, 0, "t", "t") is None
 
 
@@ -173,7 +202,7 @@ def over_the_ring(plan: Plan, position: int) -> tuple[dict, list]:
     source = residence([part_of(writer, writer.sides[-1], elements, writer.slices)], [])
     there = residence([part_of(copy, copy.sides[-1], elements, copy.slices)], [])
     plan.lx = {"t": (256, source), target: (256 + source.bytes, there)}
-    plan.device_ops = [writer, copy, reading(reader, position, target)]
+    plan.device_ops = with_copies([writer, reader], [LxCopy("t", copy, 1, (1,))])
     arguments = [*plan.kernel.inputs(), *plan.kernel.outputs()]
     specs = build_specs(plan, {buffer.name: i for i, buffer in enumerate(arguments)})
     verify_all(specs)
@@ -204,6 +233,17 @@ def test_a_kernel_over_the_ring(shape, writes, reads, dtype):
     y = torch.empty_like(x)
     _C.launch_jobplan(_C.prepare_kernel(code), [x, y])
     assert torch.equal(y.cpu(), x.cpu())
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_half_over_the_ring(second):
+    plan = halves((16, 4, 256), second)
+    plan.device_ops[0].slices, plan.device_ops[1].slices = [4, 1, 4], [2, 4, 1]
+    code, _ = over_the_ring(plan, 0)
+    x = torch.randn(16, 4, 256).half().to("spyre")
+    y = torch.empty(16, 4, 128, dtype=torch.float16, device="spyre")
+    _C.launch_jobplan(_C.prepare_kernel(code), [x, y])
+    assert torch.equal(y.cpu(), x.cpu().chunk(2, -1)[second])
 
 
 def test_a_product_reads_what_came_over_the_ring():
@@ -239,3 +279,21 @@ def test_the_time_of_a_copy_over_the_ring():
     # 64 sticks of 16 rows each: contiguous pieces of 16 sticks, from 8 cores.
     card = description.constants()
     assert alone == pytest.approx(card["ring_fixed_us"] + (64 * (3 * 3.92 - 1.14) + 131072 / 547) / 1000, rel=1e-3)
+
+
+def test_the_ring_is_what_its_time_is_for():
+    plan = two_negations((512, 4096))
+    plan.device_ops[0].slices, plan.device_ops[1].slices = [4, 8], [32, 1]
+    code = over_the_ring(plan, 0)[0] | {"outputs": [{}]}
+    rows = {row.op: row for row in attribute([Launch(_C.prepare_kernel(code), code)])}
+    whole = 512 * 4096 * 2
+    assert rows["copy"].bound_by == "ring" and rows["copy"].least_us == rows["neg"].ring_us == 0
+    assert (rows["copy"].ring_bytes, rows["copy"].lx_bytes, rows["copy"].dram_bytes) == (whole, 2 * whole, 0)
+
+
+def test_what_comes_from_other_cores_takes_no_place_of_theirs():
+    """Other cores may still want to read it."""
+    plan = two_negations((64, 512))
+    plan.device_ops[0].slices, plan.device_ops[1].slices = [8, 1], [8, 1]
+    copy = relayout(plan, *plan.device_ops, 0, "t", "t")
+    assert not takes_the_place_of(plan, copy, "t")

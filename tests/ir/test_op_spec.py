@@ -30,7 +30,13 @@ gather over c0: 3/1, c1: 64/1
   out arg2 SEN169_FP16[1, 3, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   with {"bounds": {"1": 10}}"""
 
-SPECS = pytest.mark.parametrize("text", [ADD, SUM, MATMUL, GATHER], ids=["add", "sum", "matmul", "gather"])
+FETCH = """\
+copy over c0: 2/2, c1: 4/4, c2: 2/1, c3: 128/1
+  in  lx@0 SEN169_FP16[2, 4, 64] at [floor(c3/64), c1, Mod(c3, 64)] of core 2*c0 + c2
+  out lx@2048 SEN169_FP16[4, 1, 64] at [2*c2 + floor(c3/64), 0, Mod(c3, 64)]"""
+
+TEXTS = {"add": ADD, "sum": SUM, "matmul": MATMUL, "gather": GATHER, "copy": FETCH}
+SPECS = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 
 
 @SPECS
@@ -86,6 +92,16 @@ def test_a_loop_is_printed_around_its_body():
         (GATHER, '{"1": 10}', '{"0": 10}', "op_info.bounds: lacks the extent that args[1], an index of args[0]"),
         (GATHER, '{"1": 10}', '{"1": 11}', "IndirectAccess(arg1) runs over [0, 10], outside a dimension of 10"),
         (GATHER, "IEEE_INT32[1, 32]", "IEEE_FP32[1, 32]", "args[1].device_dtype: IEEE_FP32 is no index"),
+        (FETCH, "of core 2*c0", "of core 31*c0", "args[0].core: 31*c0 + c2 runs over [0, 32], the card has 32 cores"),
+        (FETCH, "of core 2*c0", "of core -2*c0", "args[0].core: -2*c0 + c2 runs over [-2, 1], the card has 32 cores"),
+        (FETCH, "of core 2*c0", "of core c9", "args[0].core: c2 + c9 is no sum of loops"),
+        (FETCH, "+ c2", "+ c3", "args[0].core: 2*c0 + c3 is no sum of loops, those along sticks left out"),
+        (FETCH, "+ c2", "+ 1", "args[0].core: 2*c0 + 1 is no sum of loops"),
+        (FETCH, "copy", "neg", "args[0].core: only what a copy reads in LX lies in that of other cores"),
+        (FETCH, "in  lx@0", "in  pool@0", "args[0].core: only what a copy reads in LX lies in that of other cores"),
+        (FETCH, "lx@0 SEN169_FP16[2, 4, 64] at [floor(c3/64), c1, Mod(c3, 64)]",
+         "lx@0 IEEE_FP32[4, 4, 32] at [floor(c3/32), c1, Mod(c3, 32)]", "args[0].core: IEEE_FP32 comes over the ring"),
+        (FETCH, "[2, 4, 64]", "[2, 3, 64]", "c1 runs over [0, 3], outside a dimension of 3"),
     ],
 )  # fmt: skip
 def test_broken_specs_are_refused_with_the_field(text, old, new, message):

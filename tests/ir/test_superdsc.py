@@ -28,6 +28,11 @@ gather over c0: 3/1, c1: 64/1
   out arg2 SEN169_FP16[1, 3, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   with {"bounds": {"1": 10}}"""
 
+FETCH = """\
+copy over c0: 2/2, c1: 4/4, c2: 2/1, c3: 128/1
+  in  lx@0 SEN169_FP16[2, 4, 64] at [floor(c3/64), c1, Mod(c3, 64)] of core 2*c0 + c2
+  out lx@2048 SEN169_FP16[4, 1, 64] at [2*c2 + floor(c3/64), 0, Mod(c3, 64)]"""
+
 
 def emitted(text: str) -> dict:
     spec = parse_op_spec(text)
@@ -73,6 +78,15 @@ matmul over c0: 4/1, c1: 64/1, c2: 64/1
     assert [node["stickDim_"] for node in op["scheduleTree_"]] == ["in", "out", "out"]
 
 
+def test_what_comes_from_other_cores_says_from_which():
+    dsc = emitted(FETCH)
+    fetched, written = dsc["0_copy"]["dscs_"][0]["copy"]["scheduleTree_"]
+    assert (fetched["coreStrides_"], written["coreStrides_"]) == (FETCHED, {})
+    # Points count from the first of all: core 5 begins with the second of the four rows of cores 2 and 3.
+    assert [each["startAddressCoreCorelet_"]["data_"]["[5, 0, 0]"] for each in (fetched, written)] == [128, 2048]
+    assert "INPUT    SEN169_FP16 in lx of other cores, 1024 bytes" in show(dsc)
+
+
 def test_indirection_names_its_index():
     op = emitted(GATHER)["0_gather"]["dscs_"][0]["gather"]
     table = op["scheduleTree_"][0]
@@ -85,6 +99,7 @@ def put(value):
     return lambda _: value
 
 
+FETCHED = {"mb": 2, "x": 0, "y": 1, "out": 0}  # cores from one point to the next
 BREAKAGES = [
     ("add", "numCoresUsed_", put(33), "numCoresUsed_"),
     ("add", "numCoresUsed_", put("5"), "numCoresUsed_"),
@@ -124,12 +139,21 @@ BREAKAGES = [
     ("gather", "dscs_.0.gather.scheduleTree_.0.indirect_.0.extent_", put(11), "startAddressCoreCorelet_"),
     ("gather", "dscs_.0.gather.scheduleTree_.0.indirectAllocType_", put("none"), "indirectAllocType_"),
     ("gather", "dscs_.0.gather.indirectAccessIndexLabeledDs", put([]), "indirectAccessIndexLabeledDs"),
+    ("add", "dscs_.0.add.scheduleTree_.0.coreStrides_", put({"mb": 1, "x": 0}), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_", put({"mb": 2}), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_.mb", put(31), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_.mb", put(-1), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_.mb", put(0.5), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_.out", put(1), "scheduleTree_[0].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.1.coreStrides_", put(FETCHED), "scheduleTree_[1].coreStrides_"),
+    ("copy", "dscs_.0.copy.scheduleTree_.0.coreStrides_", put({}), "scheduleTree_[0].startAddressCoreCorelet_"),
+    ("copy", "dscs_.0.copy.labeledDs_.0.sizeBytes_", put(896), "scheduleTree_[0].startAddressCoreCorelet_"),
 ]
 
 
 @pytest.mark.parametrize(("op", "path", "change", "field"), BREAKAGES, ids=[f"{b[1]}={b[2](0)}" for b in BREAKAGES])
 def test_broken_files_are_refused_with_the_field(op, path, change, field):
-    dsc = emitted({"add": ADD, "mean": MEAN, "gather": GATHER}[op])
+    dsc = emitted({"add": ADD, "mean": MEAN, "gather": GATHER, "copy": FETCH}[op])
     verify_dsc(dsc)
     *way, last = path.split(".")
     at = dsc[f"0_{op}"]
@@ -152,7 +176,7 @@ def fields_of(value, path=()):
             yield from fields_of(inner, (*path, i))
 
 
-@pytest.mark.parametrize("text", [ADD, MEAN, GATHER])
+@pytest.mark.parametrize("text", [ADD, MEAN, GATHER, FETCH])
 def test_no_field_can_be_left_out(text):
     """Whichever field goes, the file is refused, and not with another exception."""
     whole = dumps(emitted(text))

@@ -69,7 +69,7 @@ class Problem:
         # Equal for ops of which one can be planned as the other.
         self.keys = [(costs.signature(op), tuple(tuple(side.constant) for side in op.sides)) for op in self.ops]
         self.spans = {name: self._span(name, shown) for name, shown in self.uses.items()}
-        self._moves: dict[object, float | None] = {}
+        self._moves: dict[object, tuple[Part, float] | None] = {}
         self._parts: dict[object, Part] = {}
         self._options: dict[object, list[Slices]] = {}
 
@@ -167,24 +167,29 @@ class Problem:
         return Stay(home, tuple(moves)) if home else None
 
     def _move(self, writer: int, wanting: list[Use], divided: Callable[[int], Slices]) -> Move | None:
+        """One copy for ops that want the same division; they may want smaller parts than the one it is made for."""
         parts = [self.part(use.at, use.position, divided(use.at)) for use in wanting]
-        largest = max(range(len(parts)), key=lambda i: prod(parts[i].size))
-        there = residence([parts[largest]], parts)
-        if there is None or there.bytes > self.budget:
-            return None
-        name = self.ops[writer].op.out.buffer
-        reader, position = wanting[largest].at, wanting[largest].position
-        key = (self.keys[writer], divided(writer), self.keys[reader], position, divided(reader))
+        most = wanting[max(range(len(parts)), key=lambda i: prod(parts[i].size))]
+        key = (self.keys[writer], divided(writer), self.keys[most.at], most.position, divided(most.at))
         if key not in self._moves:
-            source, target = (replace(self.ops[at], slices=list(divided(at))) for at in (writer, reader))
-            copy = relayout(self.plan, source, target, position, name, name)
-            self._moves[key] = relayout_us(self.plan, copy) if copy else None
-        time = self._moves[key]
-        if time is None:
+            self._moves[key] = self._moving(writer, most, divided)
+        found = self._moves[key]
+        there = residence([found[0]], parts) if found else None
+        if not found or not there or there.bytes > self.budget:
             return None
         readers = tuple(dict.fromkeys(use.at for use in wanting))
-        before = self._entry(writer, readers[0])
-        return Move(name, before, readers, (reader, position), there, self.turns[writer] * time)
+        source, before = self.ops[writer].op.out.buffer, self._entry(writer, readers[0])
+        return Move(source, before, readers, (most.at, most.position), there, self.turns[writer] * found[1])
+
+    def _moving(self, writer: int, use: Use, divided: Callable[[int], Slices]) -> tuple[Part, float] | None:
+        """What the ring brings if it can, and in how many microseconds."""
+        source, target = (replace(self.ops[at], slices=list(divided(at))) for at in (writer, use.at))
+        name = source.op.out.buffer
+        copy = relayout(self.plan, source, target, use.position, name, name)
+        if copy is None:
+            return None
+        part = part_of(copy, copy.sides[-1], self.plan.elements(name), copy.slices)
+        return part, relayout_us(self.plan, copy)
 
     def _entry(self, writer: int, reader: int) -> int:
         """The first op of the loops that only the reader is in: what is made in front of them serves all turns."""

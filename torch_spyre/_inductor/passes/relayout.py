@@ -21,7 +21,7 @@ from .build_specs import inside
 from .lift_views import Coordinates
 from .lx_copies import LxCopy
 from .plan import DeviceOp, Plan, ceil_div
-from .regions import can_hold, lies_still, part_of, points_of
+from .regions import can_hold, lies_still, part_of, points_of, residence
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,25 @@ def relayout(
     plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, source: str, target: str
 ) -> DeviceOp | None:
     """The copy from ``source``, in LX as ``writer`` alone has left it, to ``target``, of the same layout, in LX as side
-    ``position`` of ``reader`` wants it. None where no single copy can."""
+    ``position`` of ``reader`` wants it. What lies between that in a core's box comes along, as the other halves of
+    rows. None where no single copy can."""
     written, wanted = writer.sides[-1], reader.sides[position]
     if not (_stays(writer, written) and _stays(reader, wanted)) or plan.placement(source).replicas:
         return None
     tiles = {side.tile_dim for side in (written, wanted) if side.tile_dim >= 0}
-    if written.constant != wanted.constant or written.constant[-1] or len(tiles) > 1:
+    if written.constant[-1] or len(tiles) > 1:
         return None
-    tile, elements = max(tiles, default=-1), plan.elements(source)
+    tile, elements, lane = max(tiles, default=-1), plan.elements(source), len(written.constant) - 1
     has, wants = _number(writer, written, tile, elements), _number(reader, wanted, tile, elements)
-    if has is None or wants is None or has.keys() != wants.keys():
+    if has is None or wants is None:
         return None
+    begin = [b - a for a, b in zip(written.constant, wanted.constant, strict=True)]
+    if tile >= 0:
+        begin[lane], begin[tile] = begin[lane] + elements * begin[tile], 0
     loops = [(-1, digit) for digit in _same_for_all(reader, wanted)]
-    for dim in has:
-        digits = _refined(has[dim], wants[dim])
-        if digits is None or (dim == len(written.constant) - 1 and not _in_whole_sticks(digits, elements)):
+    for dim in range(lane + 1):
+        digits = _refined(has.get(dim, []), wants.get(dim, []), begin[dim])
+        if digits is None or (dim == lane and not _in_whole_sticks(digits, elements)):
             return None
         loops += [(dim, digit) for digit in digits]
     if not loops:
@@ -69,8 +73,8 @@ def relayout(
     # Cores are numbered by the shares of the loops in their order, as the reader's are.
     loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
     copy = _copy(plan, writer, loops, tile, source, target)
-    as_wanted = part_of(reader, wanted, elements, reader.slices)
-    return copy if part_of(copy, copy.sides[-1], elements, copy.slices) == as_wanted else None
+    made, needed = (part_of(op, side, elements, op.slices) for op, side in ((copy, copy.sides[-1]), (reader, wanted)))
+    return copy if residence([made], [needed]) else None
 
 
 def moves(plan: Plan) -> list[LxCopy]:
@@ -100,20 +104,12 @@ def relayout_us(plan: Plan, copy: DeviceOp) -> float:
     return _C.time_of_steps([step])[0]
 
 
-def reading(op: DeviceOp, position: int, target: str) -> DeviceOp:
-    """The op with ``target`` in the place of what it reads on side ``position``."""
-    accesses = [i for i, each in enumerate(op.op.ins) if isinstance(each, Access)]
-    ins = list(op.op.ins)
-    ins[accesses[position]] = replace(op.accesses()[position], buffer=target)
-    return replace(op, op=replace(op.op, ins=tuple(ins)))
-
-
 def _stays(op: DeviceOp, side: Coordinates) -> bool:
     return lies_still(side) and can_hold(op, side, op.slices)
 
 
 def _number(op: DeviceOp, side: Coordinates, tile: int, elements: int) -> _Number | None:
-    """The coordinates of an operand as digits; None where loops overlap, leave gaps or move several dimensions."""
+    """The coordinates of an operand as digits; None where a loop moves several dimensions."""
     found: _Number = {}
     points, lane = points_of(op, op.slices), len(side.constant) - 1
     for loop, row in enumerate(side.steps):
@@ -124,11 +120,10 @@ def _number(op: DeviceOp, side: Coordinates, tile: int, elements: int) -> _Numbe
             return None
         for dim, step in moved.items():
             found.setdefault(dim, []).extend(_digits_of(op, loop, step, points[loop]))
-    for digits in found.values():
-        digits[:] = sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.unit)
-        if any(digit.unit != end for digit, end in zip(digits, [1, *(digit.end for digit in digits)], strict=False)):
-            return None
-    return {dim: digits for dim, digits in found.items() if digits}
+    return {
+        dim: sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.unit)
+        for dim, digits in found.items()
+    }
 
 
 def _digits_of(op: DeviceOp, loop: int, step: int, points: int) -> list[_Digit]:
@@ -149,10 +144,15 @@ def _same_for_all(reader: DeviceOp, wanted: Coordinates) -> list[_Digit]:
     ]
 
 
-def _refined(has: list[_Digit], wants: list[_Digit]) -> list[_Digit] | None:
-    """The finer digits: shares as they are wanted, cores as they have it."""
-    places = sorted({digit.unit for digit in (*has, *wants)} | {has[-1].end, wants[-1].end})
-    if has[-1].end != wants[-1].end or any(above % below for below, above in pairwise(places)):
+def _refined(has: list[_Digit], wants: list[_Digit], begin: int) -> list[_Digit] | None:
+    """The finer digits: shares as they are wanted, cores as they have it. ``begin``: from where on it is wanted."""
+    end = has[-1].end if has else 1
+    gaps = _gaps(wants, end)
+    if _gaps(has, end) != [] or gaps is None or sum(begin // gap.unit % gap.size * gap.unit for gap in gaps) != begin:
+        return None
+    wants = sorted((*wants, *gaps), key=lambda digit: digit.unit)
+    places = sorted({digit.unit for digit in (*has, *wants)} | {end})
+    if any(above % below for below, above in pairwise(places)):
         return None
     found: list[_Digit] = []
     for below, above in pairwise(places):
@@ -171,8 +171,23 @@ def _refined(has: list[_Digit], wants: list[_Digit]) -> list[_Digit] | None:
     return found
 
 
+def _gaps(digits: list[_Digit], end: int) -> list[_Digit] | None:
+    """The digits that are missing between these, up to ``end``. None where digits overlap, or where what is missing is
+    that of other cores: boxes would reach over theirs."""
+    found: list[_Digit] = []
+    for at, (below, above) in enumerate(pairwise([1, *(n for digit in digits for n in (digit.unit, digit.end)), end])):
+        if at % 2 or below == above:  # a digit, or none missing
+            continue
+        if above % below or any(digit.loop >= 0 for digit in digits if digit.unit < below):
+            return None
+        found.append(_Digit(above // below, below))
+    return found
+
+
 def _in_whole_sticks(digits: list[_Digit], elements: int) -> bool:
     """Along sticks one digit walks over elements, in one core, and all others over sticks."""
+    if not digits:
+        return True
     lanes, *others = digits
     if any(digit.unit % elements for digit in others) or lanes.cores:
         return False

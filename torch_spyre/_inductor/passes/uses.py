@@ -40,13 +40,13 @@ def last_turn(plan: Plan, first: int, last: int) -> int:
 
 
 def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
-    """Whether an op writes its result element by element where it reads ``old``, as large as that."""
+    """Whether an op writes its result element by element where it reads ``old``, as large as that, in the same core."""
     mine, elements = op.sides[-1], plan.elements(op.op.out.buffer)
     read = [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == old]
     return (
         OPS[op.op.name].kind == "pointwise"
-        and not op.across  # which reads what other cores have
         and bool(read)
+        and not op.across
         and plan.elements(old) == elements
         and all((side.steps, side.stick, side.constant) == (mine.steps, mine.stick, mine.constant) for side in read)
     )

@@ -426,7 +426,7 @@ class Occupied {
   int cores_with(int64_t low, int64_t high) const {
     int cores = std::numeric_limits<int>::max();
     for (const auto& [from, held] : held_)
-      if (from <= low && low < held.end) {
+      if (low < high && from <= low && low < held.end) {
         cores = std::min(cores, held.cores);
         low = held.end;
       }
