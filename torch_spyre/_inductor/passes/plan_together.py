@@ -11,15 +11,19 @@ these ops in these layouts is faster.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from .. import config
 from .cost import Costs
 from .divisions import Slices
 from .plan import Plan
+from .plan_memo import Memo
 from .problem import Problem, repeated
+from .proof import Proof, report
 from .regions import Residence
+from .solve_exactly import solve_exactly
 
 GAIN = 0.05  # microseconds that a change has to save
 SEED = 2.0  # microseconds of an op that is worth beginning a region with
@@ -27,16 +31,41 @@ PASSES = 3
 
 
 def plan_together(plan: Plan, fixed: set[int], costs: Costs) -> None:
-    """Changes ``slices`` of the ops that are not ``fixed`` (by id); sets ``plan.bound_us`` if that is asked for."""
+    """Changes ``slices`` of the ops that are not ``fixed`` (by id), says in ``plan.planner`` how well; sets
+    ``plan.bound_us`` if that is asked for."""
+    begin = perf_counter()
     problem = Problem(plan, fixed, costs)
-    search = _Search(problem)
-    for _ in range(PASSES):
-        if not search.improve():
-            break
+    search, proof = _planned(problem, [tuple(op.slices) for op in plan.device_ops])
     for op, slices in zip(plan.device_ops, search.slices, strict=True):
         op.slices = list(slices)
     if config.plan_bound:
         plan.bound_us = problem.bound(search.slices)
+        if proof.scope == "all":
+            plan.bound_us = max(plan.bound_us, proof.bound_us)
+    plan.planner = report(search.total(), proof, plan.bound_us, perf_counter() - begin)
+
+
+def _planned(problem: Problem, start: list[Slices]) -> tuple[_Search, Proof]:
+    """As it was planned before, here or elsewhere; else searched, from layers on that were."""
+    memo = Memo(problem, start)
+    known = memo.whole()
+    if known is not None:
+        return _Search(problem, known[0]), known[1]
+    search, settled = _Search(problem, start), range(0)
+    layers = memo.layers()
+    if layers is not None:
+        again = _Search(problem, layers[0])
+        if again.total() <= search.total():
+            search, settled = again, layers[1]
+    for _ in range(PASSES):
+        if not search.improve(settled):
+            break
+    proof = Proof()
+    if config.solver == "exact":
+        found, proof = solve_exactly(problem, search.slices, search.resident)
+        search = min(search, _Search(problem, found), key=_Search.total)
+    memo.keep(search.slices, proof)
+    return search, proof
 
 
 @dataclass
@@ -52,10 +81,10 @@ class _Change:
 class _Search:
     """The best divisions so far, and what stays in LX under them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, slices: Sequence[Slices]) -> None:
         self.problem = problem
         self.ops = problem.ops
-        self.slices: list[Slices] = [tuple(op.slices) for op in self.ops]
+        self.slices = list(slices)
         self.resident: dict[str, Residence] = {}
         self.load = [0] * len(self.ops)
         self.layers = repeated(problem.keys)
@@ -131,13 +160,20 @@ class _Search:
         for at in self.problem.spans[name]:
             self.load[at] += sign * there.bytes
 
+    def total(self) -> float:
+        """Microseconds of the kernel."""
+        clones = ((name, self.resident.get(name)) for name in self.problem.clones)
+        return sum(self.cost) + sum(
+            self.problem.cloning_us(name, there, self.slices.__getitem__) for name, there in clones
+        )
+
     # --- the search
 
-    def improve(self) -> bool:
-        """One pass over all ops, the most expensive first."""
+    def improve(self, settled: Container[int] = ()) -> bool:
+        """One pass over all ops that are not ``settled``, the most expensive first."""
         better = False
         begin, period, end = self.layers
-        seeds = [at for at in range(len(self.ops)) if not begin + 2 * period <= at < end - period]
+        seeds = [at for at in range(len(self.ops)) if not begin + 2 * period <= at < end - period and at not in settled]
         for at in sorted(seeds, key=lambda each: -self.cost[each]):
             if at in self.problem.fixed or self.cost[at] < SEED:
                 continue

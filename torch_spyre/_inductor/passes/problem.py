@@ -111,14 +111,18 @@ class Problem:
         """Where a buffer can stay in LX if its users are divided so."""
         written: list[Part] = []
         read: list[Part] = []
-        shown = self.uses[name]
-        for use in shown:
+        for use in self.uses[name]:
             mine = divided(use.at)
             if self.folds_together(use.at, mine):
                 return None
             (written if use.writes else read).append(self.part(use.at, use.position, mine))
+        return self.place(name, written, read)
+
+    def place(self, name: str, written: list[Part], read: list[Part]) -> Residence | None:
+        """Where a buffer can stay in LX if its cores have these parts of it; no reader changes where that is."""
         if name in self.clones:
-            worth_it = own_part(read) and saved_us(read[0], len({use.at for use in shown})) > 0
+            readers = len({use.at for use in self.uses[name]})
+            worth_it = own_part(read) and saved_us(read[0], readers) > 0
             found = Residence(read[0].origin, read[0].size) if worth_it else None
         else:
             found = residence(written, read)
@@ -165,12 +169,12 @@ class Problem:
         return [tuple(position in held for position in range(len(op.sides))) for held in most]
 
 
-def repeated(keys: Sequence[object]) -> tuple[int, int, int]:
-    """Where equal layers begin, how many ops one has, where they end; (0, 0, 0) if there are fewer than four."""
+def repeated(keys: Sequence[object], fewest: int = 4) -> tuple[int, int, int]:
+    """Where equal layers begin, how many ops one has, where they end; (0, 0, 0) if there are fewer than that."""
     places: dict[object, list[int]] = defaultdict(list)
     for at, key in enumerate(keys):
         places[key].append(at)
-    steps = Counter(b - a for at in places.values() if len(at) > 3 for a, b in zip(at, at[1:], strict=False))
+    steps = Counter(b - a for at in places.values() if len(at) >= fewest for a, b in zip(at, at[1:], strict=False))
     for period, _ in sorted(steps.items(), key=lambda each: -each[0] * each[1])[:8]:
         run = [at + period < len(keys) and keys[at] == keys[at + period] for at in range(len(keys))]
         begin, longest = 0, 0
@@ -178,6 +182,6 @@ def repeated(keys: Sequence[object]) -> tuple[int, int, int]:
             inside = list(group)
             if same and len(inside) > longest:
                 begin, longest = inside[0], len(inside)
-        if longest >= 3 * period:
+        if longest >= (fewest - 1) * period:
             return begin, period, begin + longest + period
     return 0, 0, 0
