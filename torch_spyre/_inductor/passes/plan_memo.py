@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...card import description
 from ...execution.kernel_cache import directory
@@ -29,20 +28,30 @@ FEWEST = 8  # ops: fewer are planned faster than they are found
 BYTES = 64 << 20  # of all plans on disk
 
 
-def _read(path: Path) -> dict[str, Any]:
+@dataclass
+class Known:
+    """Divisions of ops in a row, of others by their labels, and how good they are."""
+
+    slices: list[Slices]
+    around: dict[str, Slices] = field(default_factory=dict)
+    proof: Proof = field(default_factory=Proof)
+
+
+def _read(path: Path) -> Known:
     found = json.loads((path / MANIFEST).read_text())
     try:
-        return {"slices": [tuple(map(int, each)) for each in found["slices"]], "proof": Proof(**found["proof"])}
+        around = {label: tuple(slices) for label, slices in found["around"].items()}
+        return Known([tuple(slices) for slices in found["slices"]], around, Proof(**found["proof"]))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no plan: {error}") from error
+        raise ValueError(f"no plan: {error!r}") from error
 
 
-def _write(path: Path, found: dict[str, Any]) -> None:
+def _write(path: Path, known: Known) -> None:
     path.mkdir()
-    (path / MANIFEST).write_text(json.dumps({"slices": found["slices"], "proof": asdict(found["proof"])}))
+    (path / MANIFEST).write_text(json.dumps(asdict(known)))
 
 
-PLANS: Store[dict[str, Any]] = Store("plan memo", _read, _write, lambda: BYTES)
+PLANS: Store[Known] = Store("plan memo", _read, _write, lambda: BYTES)
 
 
 class Memo:
@@ -53,57 +62,64 @@ class Memo:
         root = directory()
         worth_it = len(problem.ops) - len(problem.fixed) >= FEWEST
         self.root = root / "plans" if root is not None and worth_it else None
-        self.repeats = (0, 0, 0)
+        self.layer = range(0)
         if self.root is not None:
             self.labels = [self._label(at) for at in range(len(problem.ops))]
-            self.repeats = repeated(self.labels, fewest=2)
-            self.whole_key = self._key(0, len(self.labels), *map(tuple, start))
-        if self.repeats[1]:
-            self.layer = self._layer()
-            self.layer_key = self._key(self.layer, self.repeats[1])
+            self.repeats = repeated(self.labels, fewest=1.5)
+            self.layer = self._middle_layer()
 
     def whole(self) -> tuple[list[Slices], Proof] | None:
         """The plan of the whole kernel."""
-        found = PLANS.find(self.root, self.whole_key) if self.root is not None else None
-        if found is None or not self._valid(0, found["slices"], len(self.start)):
-            return None
-        return found["slices"], found["proof"]
+        known = PLANS.find(self.root, self._whole_key()) if self.root is not None else None
+        return (known.slices, known.proof) if known is not None and self._valid(known.slices) else None
 
-    def layers(self) -> tuple[list[Slices], range] | None:
-        """Every layer planned as it was in another kernel, and which ops these are."""
-        begin, period, end = self.repeats
-        found = PLANS.find(self.root, self.layer_key) if self.root is not None and period else None
-        if found is None or not self._valid(self.layer, found["slices"], period):
+    def layers(self) -> tuple[list[Slices], set[int]] | None:
+        """Every layer planned as it was in another kernel, so are ops around them that it had; which ops these are."""
+        known = PLANS.find(self.root, self._layer_key()) if self.root is not None and self.layer else None
+        if known is None or len(known.slices) != len(self.layer):
             return None
-        layer = found["slices"]
-        planned = [
-            layer[(at - self.layer) % period] if begin <= at < end else mine for at, mine in enumerate(self.start)
-        ]
-        return planned, range(begin, end)
+        planned, begin, end = list(self.start), self.repeats[0], self.repeats[2]
+        found = {at for at in range(len(planned)) if begin <= at < end or self.labels[at] in known.around}
+        for at in found:
+            inside = begin <= at < end
+            layer = known.slices[(at - self.layer.start) % len(self.layer)]
+            planned[at] = layer if inside else known.around[self.labels[at]]
+        return (planned, found) if self._valid(planned) else None
 
     def keep(self, slices: Sequence[Slices], proof: Proof) -> None:
-        if self.root is not None:
-            PLANS.keep(self.root, self.whole_key, {"slices": slices, "proof": proof})
-        if self.root is not None and self.repeats[1]:
-            layer = slices[self.layer : self.layer + self.repeats[1]]
-            PLANS.keep(self.root, self.layer_key, {"slices": layer, "proof": Proof()})
+        if self.root is None:
+            return
+        PLANS.keep(self.root, self._whole_key(), Known(list(slices), proof=proof))
+        if self.layer:
+            layer = [slices[at] for at in self.layer]
+            begin, _, end = self.repeats
+            outside = (at for at in range(len(slices)) if not begin <= at < end)
+            PLANS.keep(self.root, self._layer_key(), Known(layer, {self.labels[at]: slices[at] for at in outside}))
 
     def _label(self, at: int) -> str:
         """Of equal ops, however far they are from what they share with others: where layers repeat, so do these."""
         fixed = self.start[at] if at in self.problem.fixed else None
         return hashlib.sha256(repr((self.problem.keys[at], self.problem.turns[at], fixed)).encode()).hexdigest()
 
-    def _layer(self) -> int:
-        """Where a layer in the middle begins; which of its ops is the first does not depend on the kernel around."""
+    def _middle_layer(self) -> range:
+        """A layer in the middle; which of its ops is the first does not depend on the kernel around."""
         begin, period, end = self.repeats
-        turned = min(range(period), key=lambda first: self.labels[begin + first : begin + first + period])
-        return begin + turned + (end - begin - turned - period) // period // 2 * period
+        cycle = self.labels[begin : begin + period]
+        turned = min(range(period), key=lambda first: cycle[first:] + cycle[:first], default=0)
+        whole = (end - begin - turned) // period if period else 0
+        start = begin + turned + (whole - 1) // 2 * period
+        return range(start, start + period) if whole > 0 else range(0)
 
-    def _key(self, begin: int, count: int, *more: object) -> str:
+    def _whole_key(self) -> str:
+        return self._key(range(len(self.start)), *self.start)
+
+    def _layer_key(self) -> str:
+        return self._key(self.layer)
+
+    def _key(self, inside: range, *more: object) -> str:
         """Hash of all that the plan of these ops follows from; of other ops only whether they share something."""
-        inside = range(begin, begin + count)
         parts = [
-            ("ops", *self.labels[begin : begin + count]),
+            ("ops", *(self.labels[at] for at in inside)),
             ("shared", *(self._sharing(at, inside) for at in inside)),
             ("room", self.problem.budget, self.problem.plan.cores, self.problem.plan.span),
             ("hardware", *sorted(description.constants().items())),
@@ -120,19 +136,17 @@ class Memo:
             found.append((position, name in self.problem.clones, near, len(near) < len(uses)))
         return found
 
-    def _valid(self, begin: int, slices: Sequence[Slices], count: int) -> bool:
+    def _valid(self, slices: Sequence[Slices]) -> bool:
         """Whether the ops can be divided so."""
-        checked: dict[object, set[Slices]] = {}
-        if len(slices) != count:
+        possible: dict[object, set[Slices]] = {}
+        if len(slices) != len(self.start):
             return False
-        for at, mine in enumerate(slices, begin):
+        for at, mine in enumerate(slices):
             if mine == self.start[at]:
                 continue
-            if at in self.problem.fixed:
-                return False
             key = self.problem.keys[at]
-            if key not in checked:
-                checked[key] = set(divisions(self.problem.plan, self.problem.ops[at], any_number=True))
-            if mine not in checked[key]:
+            if key not in possible:
+                possible[key] = set(divisions(self.problem.plan, self.problem.ops[at], any_number=True))
+            if at in self.problem.fixed or mine not in possible[key]:
                 return False
         return True

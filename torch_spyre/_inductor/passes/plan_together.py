@@ -51,7 +51,7 @@ def _planned(problem: Problem, start: list[Slices]) -> tuple[_Search, Proof]:
     known = memo.whole()
     if known is not None:
         return _Search(problem, known[0]), known[1]
-    search, settled = _Search(problem, start), range(0)
+    search, settled = _Search(problem, start), set[int]()
     layers = memo.layers()
     if layers is not None:
         again = _Search(problem, layers[0])

@@ -169,7 +169,7 @@ class Problem:
         return [tuple(position in held for position in range(len(op.sides))) for held in most]
 
 
-def repeated(keys: Sequence[object], fewest: int = 4) -> tuple[int, int, int]:
+def repeated(keys: Sequence[object], fewest: float = 4) -> tuple[int, int, int]:
     """Where equal layers begin, how many ops one has, where they end; (0, 0, 0) if there are fewer than that."""
     places: dict[object, list[int]] = defaultdict(list)
     for at, key in enumerate(keys):
