@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from ...card import description
@@ -106,7 +107,7 @@ class Memo:
         begin, period, end = self.repeats
         cycle = self.labels[begin : begin + period]
         turned = min(range(period), key=lambda first: cycle[first:] + cycle[:first], default=0)
-        whole = (end - begin - turned) // period if period else 0
+        whole = (end - begin - turned) // period if period >= FEWEST else 0
         start = begin + turned + (whole - 1) // 2 * period
         return range(start, start + period) if whole > 0 else range(0)
 
@@ -130,7 +131,7 @@ class Memo:
 
     def _sharing(self, at: int, inside: range) -> list[object]:
         found: list[object] = []
-        for name, position in self.problem.shared[at]:
+        for name, position in sorted(self.problem.shared[at], key=itemgetter(1)):
             uses = self.problem.uses[name]
             near = [(use.at - inside.start, use.position, use.writes) for use in uses if use.at in inside]
             found.append((position, name in self.problem.clones, near, len(near) < len(uses)))

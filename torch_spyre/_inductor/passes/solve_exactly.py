@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, product
+from operator import itemgetter
 from typing import Any
 
 from .. import config
@@ -84,10 +85,9 @@ class _Place:
 class _Model:
     def __init__(self, cp: Any, problem: Problem, slices: Sequence[Slices], stays: Mapping[str, Residence]) -> None:
         self.cp, self.problem, self.given = cp, problem, slices
-        self.all_divisions = True
-        self.layers = repeated(
-            [(key, slices[at] if at in problem.fixed else None) for at, key in enumerate(problem.keys)]
-        )
+        self.all_divisions = True  # none was left out
+        self.shared = [sorted(problem.shared[at], key=itemgetter(1)) for at in range(len(slices))]
+        self.layers = repeated([self._label(at) for at in range(len(slices))], fewest=3)
         self.alike = self._equal_buffers()
         self.ops = self._equal_ops()
         self.divisions = self._divisions()
@@ -102,6 +102,12 @@ class _Model:
         self._begin_with(stays)
 
     # --- equal layers
+
+    def _label(self, at: int) -> object:
+        """Equal for ops that can be divided alike and share the same of their sides."""
+        problem = self.problem
+        shared = tuple((position, name in problem.clones) for name, position in self.shared[at])
+        return problem.keys[at], self.given[at] if at in problem.fixed else None, shared
 
     def _first(self, at: int) -> int:
         """The op that stands for this one."""
@@ -118,7 +124,7 @@ class _Model:
         return found
 
     def _key(self, at: int) -> tuple[int, tuple[str, ...]]:
-        return self._first(at), tuple(self.alike[name] for name, _ in self.problem.shared[at])
+        return self._first(at), tuple(self.alike[name] for name, _ in self.shared[at])
 
     def _equal_ops(self) -> dict[tuple[int, tuple[str, ...]], _Op]:
         found: dict[tuple[int, tuple[str, ...]], _Op] = {}
@@ -148,7 +154,7 @@ class _Model:
         queue = [(at, slices) for at, mine in found.items() for slices in mine]
         while queue:
             at, slices = queue.pop()
-            for name, position in problem.shared[at] if not problem.folds_together(at, slices) else ():
+            for name, position in self.shared[at] if not problem.folds_together(at, slices) else ():
                 part = problem.part(at, position, slices)
                 for use in problem.uses[name]:
                     theirs = None if use.at in problem.fixed else problem.aligned(use.at, use.position, part)
@@ -159,7 +165,7 @@ class _Model:
         return found
 
     def _shown(self, at: int, slices: Slices) -> Shown:
-        shared = self.problem.shared[at]
+        shared = self.shared[at]
         if self.problem.folds_together(at, slices):
             return (None,) * len(shared)
         return tuple(self.problem.part(at, position, slices) for _, position in shared)
@@ -191,7 +197,7 @@ class _Model:
     def _choices(self, op: _Op) -> Iterator[_Choice]:
         """Divisions that show the same are one choice, for each set of buffers that may be held: the fastest."""
         at = self._first(op.at)
-        positions = [position for _, position in self.problem.shared[op.at]]
+        positions = [position for _, position in self.shared[op.at]]
         placed = [
             set(chain.from_iterable(place.agreed[at, position] for place in self.places[name]))
             for name, position in zip(op.names, positions, strict=True)
@@ -239,7 +245,7 @@ class _Model:
     def _agree(self) -> None:
         """A buffer is in LX for all of its users or for none, and has for each what that takes part of."""
         for op in self.ops.values():
-            for side, (name, (_, position)) in enumerate(zip(op.names, self.problem.shared[op.at], strict=True)):
+            for side, (name, (_, position)) in enumerate(zip(op.names, self.shared[op.at], strict=True)):
                 user, places = (self._first(op.at), position), self.places[name]
                 holding = _by(op.holding(side), lambda choice, side=side: choice.shown[side])
                 self.model.add(sum(chain.from_iterable(holding.values())) == sum(place.chosen for place in places))
@@ -274,7 +280,7 @@ class _Model:
         """The solution that is known: what differs between layers is taken as in the first."""
         for op in self.ops.values():
             shown = self._shown(op.at, self.given[op.at])
-            held = {self.alike[name] for name, _ in self.problem.shared[op.at] if name in stays}
+            held = {self.alike[name] for name, _ in self.shared[op.at] if name in stays}
             for choice in op.choices:
                 self.model.add_hint(choice.chosen, choice.shown == shown and choice.held == held)
 
