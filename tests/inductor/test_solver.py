@@ -206,7 +206,7 @@ def test_the_solver_is_never_slower_than_the_search_and_changes_no_result(functi
 
 def test_few_divisions_are_enough_and_are_said_to_be(given, no_folder, monkeypatch):
     pytest.importorskip("ortools")
-    it = given(block, BLOCK)
+    it = given(block, BLOCK, sencores=8)
     everything = solve_exactly(it.problem(), it.start, {})[1]
     monkeypatch.setattr("torch_spyre._inductor.passes.solve_exactly.ALL", 0)
     found, proof = solve_exactly(it.problem(), it.start, {})
@@ -218,7 +218,7 @@ def test_few_divisions_are_enough_and_are_said_to_be(given, no_folder, monkeypat
 
 def test_equal_layers_are_divided_alike(given, no_folder):
     pytest.importorskip("ortools")
-    it = given(layers, of_layers(6))
+    it = given(layers, of_layers(6), sencores=4)
     searched = it.planned()
     total = it.plan.planner["objective_us"]
     solved = it.planned(solver="exact")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-# What a proof is about: all plans of these ops in these layouts; those that divide ops as some candidates do; those
-# that treat equal layers alike. A search proves nothing.
-SCOPES = ("", "all", "candidates", "layers alike")
+# What a proof is about: all plans of these ops in these layouts, or only those that divide ops as some candidates do,
+# or that divide equal layers alike. A search proves nothing.
+SCOPES = ("", "all", "candidates", "layers alike", "candidates, layers alike")
 
 
 @dataclass(frozen=True)

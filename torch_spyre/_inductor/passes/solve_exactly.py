@@ -298,8 +298,8 @@ class _Model:
             }
             found = [chosen[self._key(at)] for at in range(len(found))]
         bound = max(solver.best_objective_bound, 0) / PICOSECONDS
-        scope = "layers alike" if self.layers[1] else "all" if self.all_divisions else "candidates"
-        return found, Proof(solver.status_name(status).lower(), bound, scope)
+        limits = [*([] if self.all_divisions else ["candidates"]), *(["layers alike"] if self.layers[1] else [])]
+        return found, Proof(solver.status_name(status).lower(), bound, ", ".join(limits) or "all")
 
 
 def _always(slices: Slices) -> Callable[[int], Slices]:
