@@ -5,8 +5,8 @@ LX is worth more than the best division of each. The search goes by regions: one
 follow through the buffers it shares follows, and the region keeps it if the kernel gets faster; then single ops may
 go back. It ends when no region helps. Equal layers are searched once: what helps in the first two of them is tried in
 the others; what was planned before is found on disk (:mod:`plan_memo`), and :mod:`solve_exactly` improves on the search
-where that is asked for. The bound it reports leaves every op its best division with all it could ever find in LX, so no plan of
-these ops in these layouts is faster.
+where that is asked for. The bound it reports leaves every op its best division with all it could ever find in LX, so no
+plan of these ops in these layouts is faster.
 """
 
 from __future__ import annotations
