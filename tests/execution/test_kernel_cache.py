@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from torch_spyre import _C
 from torch_spyre._inductor import config
-from torch_spyre.execution import kernel_cache
+from torch_spyre.execution import kernel_cache, store
 from torch_spyre.execution.signature import Argument
 
 SIGNATURE = (Argument(_C.SpyreTensorLayout([4, 64], torch.float16), 0, 0),)
@@ -20,8 +21,8 @@ SIGNATURE = (Argument(_C.SpyreTensorLayout([4, 64], torch.float16), 0, 0),)
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setattr(kernel_cache, "_counts", kernel_cache.Counter())
-    monkeypatch.setattr(kernel_cache, "_bytes_used", {})
+    monkeypatch.setattr(kernel_cache.KERNELS, "counts", Counter())
+    monkeypatch.setattr(kernel_cache.KERNELS, "bytes_used", {})
     return tmp_path / "kernels"
 
 
@@ -146,7 +147,7 @@ def test_nothing_is_left_aside(directory):
 def test_what_a_killed_process_left_aside_is_swept_and_what_is_being_written_is_not(directory):
     (directory / "aside" / "left").mkdir(parents=True)
     (directory / "aside" / "left" / "half").write_text("an entry")
-    with kernel_cache._aside(directory) as writing:
+    with store.aside(directory) as writing:
         find("a")
         assert list((directory / "aside").iterdir()) == [writing]
     assert list((directory / "aside").iterdir()) == []

@@ -91,6 +91,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     sizes += [plan.layouts[buffer.name].device_bytes() for buffer in outputs]
     code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
     code["bound_us"] = plan.bound_us
+    code["planner"] = plan.planner
     code["outputs"] = [
         {
             "size": list(buffer.size),

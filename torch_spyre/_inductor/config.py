@@ -52,6 +52,11 @@ lx_planning: bool = _flag("LX_PLANNING", True)
 # product and per group of other ops, default layouts, each op divided for itself, LX as far as neighbours agree.
 planning: str = _one_of("SPYRE_PLANNING", ("together", "op_by_op"))
 
+# "exact" lets a constraint solver improve on what the search found, for so long (CP-SAT's deterministic time: about
+# seconds of a core), and say how good it is: pip install torch-spyre[solver].
+solver: str = _one_of("SPYRE_SOLVER", ("search", "exact"))
+solver_seconds: float = 20.0
+
 # Say how far a plan is from the best one of its ops (``bound_us`` of a kernel's description): takes its time.
 plan_bound: bool = False
 

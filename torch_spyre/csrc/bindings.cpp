@@ -260,7 +260,7 @@ PYBIND11_MODULE(_C, m) {
       "prepare_kernel",
       [](const py::dict& code) { return std::const_pointer_cast<spyre::JobPlan>(prepare_kernel(code)); },
       py::arg("code"));
-  m.def("time_of_steps", &time_of_steps, py::arg("steps"));
+  m.def("time_of_steps", &time_of_steps, py::arg("steps"), py::arg("fresh") = std::vector<int>());
   const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
                          const std::vector<double>& numbers) { launch_jobplan(plan, tensors, numbers); };
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());

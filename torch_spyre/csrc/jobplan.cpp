@@ -224,12 +224,21 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
   return on.prepare(std::move(plan));
 }
 
-std::vector<double> time_of_steps(const py::list& steps) {
+std::vector<double> time_of_steps(const py::list& steps, const std::vector<int>& fresh) {
   py::dict program;
   program["steps"] = steps;
+  const spyre::Clock& clock = card(-1).clock();
   std::vector<double> found;
-  for (const spyre::Step& step : parse_program(program, "asked about", {}).steps)
-    found.push_back(static_cast<double>(duration(spyre::Program{"", {}, {step}}, card(-1).clock())) / 1e6);
+  for (const spyre::Step& step : parse_program(program, "asked about", {}).steps) {
+    spyre::Program asked{"", {}, {step}};
+    if (found.size() < fresh.size() && fresh[found.size()] >= 0) {
+      spyre::Step before = step;
+      before.op = spyre::OpCode::fill;
+      before.operands = {step.operands.at(fresh[found.size()])};
+      asked.steps.insert(asked.steps.begin(), before);
+    }
+    found.push_back(static_cast<double>(picoseconds(spyre::step_times(asked, clock).back())) / 1e6);
+  }
   return found;
 }
 

@@ -27,6 +27,13 @@ class Costs:
         self.asked: dict[tuple[object, Choice], float] = {}
         self.signatures: dict[int, tuple[object, dict[str, Any], DeviceOp]] = {}  # by id of the op, which it keeps
 
+    def comes_after(self, op: DeviceOp, before: DeviceOp) -> None:
+        """What the op before has written to device memory takes longer to read."""
+        fresh = [side for side, access in enumerate(op.accesses()[:-1]) if access.buffer == before.op.out.buffer]
+        if fresh:
+            fields = _fields(self.plan, op) | {"fresh": fresh[0]}
+            self.signatures[id(op)] = (repr(fields), fields, op)
+
     def signature(self, op: DeviceOp) -> object:
         """Equal for ops that are equal as far as the clock goes."""
         return self._known(op)[0]
@@ -37,7 +44,7 @@ class Costs:
         if missing:
             if OPS[op.op.name].kind in TIMED:
                 steps = [_step(fields, *choice) for choice in missing]
-                found = _C.time_of_steps(steps)
+                found = _C.time_of_steps(steps, [_fresh(fields, held) for _, held in missing])
             else:
                 found = [self._moved(op, held) for _, held in missing]
             self.asked.update(((key, choice), time) for choice, time in zip(missing, found, strict=True))
@@ -92,5 +99,13 @@ def _step(fields: dict[str, Any], slices: tuple[int, ...], held: tuple[bool, ...
     ]
     given = iter(placed[:-1])
     ins = [next(given) if is_access else {"value": 1.0, "format": "IEEE_FP32"} for is_access in fields["ins"]]
-    step = {key: value for key, value in fields.items() if key not in ("sides", "ins")}
+    step = {key: value for key, value in fields.items() if key not in ("sides", "ins", "fresh")}
     return step | {"slices": list(slices), "operands": [placed[-1], *ins]}
+
+
+def _fresh(fields: dict[str, Any], held: tuple[bool, ...]) -> int:
+    """Which operand of the step was written just before, if that is in device memory."""
+    side = fields.get("fresh", -1)
+    if side < 0 or held[side]:
+        return -1
+    return 1 + [i for i, is_access in enumerate(fields["ins"]) if is_access][side]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -67,6 +67,7 @@ class Plan:
     moves: list[Move] = field(default_factory=list)
     planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster
+    planner: dict[str, Any] = field(default_factory=dict)  # who divided the ops, and how well by its own account
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 
     def placement(self, buffer: str) -> Placement:

@@ -4,21 +4,26 @@ Before: every op is divided as is best for itself. After: neighbours are divided
 LX is worth more than the best division of each. The search goes by regions: one op is divided in another way, what can
 follow through the buffers it shares follows, and the region keeps it if the kernel gets faster; then single ops may
 go back. It ends when no region helps. Equal layers are searched once: what helps in the first two of them is tried in
-the others. The bound it reports leaves every op its best division with all it could ever find in LX, so no plan of
-these ops in these layouts is faster.
+the others; what was planned before is found on disk (:mod:`plan_memo`), and :mod:`solve_exactly` improves on the search
+where that is asked for. The bound it reports leaves every op its best division with all it could ever find in LX, so no
+plan of these ops in these layouts is faster.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from .. import config
 from .cost import Costs
 from .divisions import Slices
 from .plan import Plan
+from .plan_memo import Memo
 from .problem import Problem, Stay, repeated
+from .proof import Proof, report
+from .solve_exactly import solve_exactly
 
 GAIN = 0.05  # microseconds that a change has to save
 SEED = 2.0  # microseconds of an op that is worth beginning a region with
@@ -26,18 +31,43 @@ PASSES = 3
 
 
 def plan_together(plan: Plan, fixed: set[int], costs: Costs) -> None:
-    """Changes ``slices`` of the ops that are not ``fixed`` (by id); sets ``plan.bound_us`` if that is asked for."""
+    """Changes ``slices`` of the ops that are not ``fixed`` (by id), says in ``plan.planner`` how well; sets
+    ``plan.bound_us`` if that is asked for."""
+    begin = perf_counter()
     problem = Problem(plan, fixed, costs)
-    search = _Search(problem)
-    for _ in range(PASSES):
-        if not search.improve():
-            break
+    search, proof = _planned(problem, [tuple(op.slices) for op in plan.device_ops])
     for op, slices in zip(plan.device_ops, search.slices, strict=True):
         op.slices = list(slices)
     plan.planned_us = search.total()
     plan.moves = [move for stay in search.resident.values() for move in stay.moves]
     if config.plan_bound:
         plan.bound_us = problem.bound(search.slices)
+        if proof.scope == "all":
+            plan.bound_us = max(plan.bound_us, proof.bound_us)
+    plan.planner = report(plan.planned_us, proof, plan.bound_us, perf_counter() - begin)
+
+
+def _planned(problem: Problem, start: list[Slices]) -> tuple[_Search, Proof]:
+    """As it was planned before, here or elsewhere; else searched, from layers on that were."""
+    memo = Memo(problem, start)
+    known = memo.whole()
+    if known is not None:
+        return _Search(problem, known[0]), known[1]
+    search, settled = _Search(problem, start), set[int]()
+    layers = memo.layers()
+    if layers is not None:
+        again = _Search(problem, layers[0])
+        if again.total() <= search.total():
+            search, settled = again, layers[1]
+    for _ in range(PASSES):
+        if not search.improve(settled):
+            break
+    proof = Proof()
+    if config.solver == "exact":
+        found, proof = solve_exactly(problem, search.slices, search.resident)
+        search = min(search, _Search(problem, found), key=_Search.total)
+    memo.keep(search.slices, proof)
+    return search, proof
 
 
 @dataclass
@@ -53,10 +83,10 @@ class _Change:
 class _Search:
     """The best divisions so far, and what stays in LX under them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, slices: Sequence[Slices]) -> None:
         self.problem = problem
         self.ops = problem.ops
-        self.slices: list[Slices] = [tuple(op.slices) for op in self.ops]
+        self.slices = list(slices)
         self.resident: dict[str, Stay] = {}
         self.load = [0] * len(self.ops)
         self.layers = repeated(problem.keys)
@@ -148,11 +178,11 @@ class _Search:
 
     # --- the search
 
-    def improve(self) -> bool:
-        """One pass over all ops, the most expensive first."""
+    def improve(self, settled: Container[int] = ()) -> bool:
+        """One pass over all ops that are not ``settled``, the most expensive first."""
         better = False
         begin, period, end = self.layers
-        seeds = [at for at in range(len(self.ops)) if not begin + 2 * period <= at < end - period]
+        seeds = [at for at in range(len(self.ops)) if not begin + 2 * period <= at < end - period and at not in settled]
         for at in sorted(seeds, key=lambda each: -self.cost[each]):
             if at in self.problem.fixed or self.cost[at] < SEED:
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, groupby
+from itertools import chain, combinations, groupby, pairwise
 from math import prod
 
 from ...backend.tiling import resident_budget
@@ -66,6 +66,8 @@ class Problem:
             if id(op) in fixed or OPS[op.op.name].kind not in TIMED or not self.shared[at]
         }
         self.turns = [prod(count for _, count in op.op.turns) for op in self.ops]
+        for before, op in pairwise(self.ops):
+            costs.comes_after(op, before)
         # Equal for ops of which one can be planned as the other.
         self.keys = [(costs.signature(op), tuple(tuple(side.constant) for side in op.sides)) for op in self.ops]
         self.spans = {name: self._span(name, shown) for name, shown in self.uses.items()}
@@ -127,19 +129,25 @@ class Problem:
         """How a buffer can stay in LX if its users are divided so."""
         written: list[Part] = []
         read: list[Part] = []
-        shown = self.uses[name]
-        for use in shown:
+        for use in self.uses[name]:
             mine = divided(use.at)
             if self.folds_together(use.at, mine):
                 return None
             (written if use.writes else read).append(self.part(use.at, use.position, mine))
+        there = self.place(name, written, read)
+        if there is not None:
+            return Stay(there)
+        return None if name in self.clones else self._moved(name, divided)
+
+    def place(self, name: str, written: list[Part], read: list[Part]) -> Residence | None:
+        """Where a buffer can stay in LX if its cores have these parts of it; no reader changes where that is."""
         if name in self.clones:
-            worth_it = own_part(read) and saved_us(read[0], len({use.at for use in shown})) > 0
-            found = Stay(Residence(read[0].origin, read[0].size)) if worth_it else None
+            readers = len({use.at for use in self.uses[name]})
+            worth_it = own_part(read) and saved_us(read[0], readers) > 0
+            found = Residence(read[0].origin, read[0].size) if worth_it else None
         else:
-            there = residence(written, read)
-            found = Stay(there) if there else self._moved(name, divided)
-        return found if found and found.there.bytes <= self.budget else None
+            found = residence(written, read)
+        return found if found and found.bytes <= self.budget else None
 
     def _moved(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
         """The same for a buffer that some of its readers want divided in another way than it is written."""
@@ -164,7 +172,7 @@ class Problem:
                 return None
             in_place.update(move.readers)
             moves.append(move)
-        return Stay(home, tuple(moves)) if home else None
+        return Stay(home, tuple(moves)) if home and home.bytes <= self.budget else None
 
     def _move(self, writer: int, wanting: list[Use], divided: Callable[[int], Slices]) -> Move | None:
         """One copy for ops that want the same division; they may want smaller parts than the one it is made for."""
@@ -257,12 +265,12 @@ class Problem:
         return [tuple(position in held for position in range(len(op.sides))) for held in most]
 
 
-def repeated(keys: Sequence[object]) -> tuple[int, int, int]:
-    """Where equal layers begin, how many ops one has, where they end; (0, 0, 0) if there are fewer than four."""
+def repeated(keys: Sequence[object], fewest: float = 4) -> tuple[int, int, int]:
+    """Where equal layers begin, how many ops one has, where they end; (0, 0, 0) if there are fewer than that."""
     places: dict[object, list[int]] = defaultdict(list)
     for at, key in enumerate(keys):
         places[key].append(at)
-    steps = Counter(b - a for at in places.values() if len(at) > 3 for a, b in zip(at, at[1:], strict=False))
+    steps = Counter(b - a for at in places.values() if len(at) >= fewest for a, b in zip(at, at[1:], strict=False))
     for period, _ in sorted(steps.items(), key=lambda each: -each[0] * each[1])[:8]:
         run = [at + period < len(keys) and keys[at] == keys[at + period] for at in range(len(keys))]
         begin, longest = 0, 0
@@ -270,6 +278,6 @@ def repeated(keys: Sequence[object]) -> tuple[int, int, int]:
             inside = list(group)
             if same and len(inside) > longest:
                 begin, longest = inside[0], len(inside)
-        if longest >= 3 * period:
+        if longest >= (fewest - 1) * period:
             return begin, period, begin + longest + period
     return 0, 0, 0
