@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from .. import _C
@@ -30,6 +31,7 @@ from .passes.plan_scratchpad import plan_scratchpad
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
+from .passes.tile_chains import tile_chains
 from .passes.tile_products import tile_products
 
 
@@ -68,17 +70,11 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
-    cores = min(config.sencores, _C.card_cores(-1))
-    if together and config.lx_planning:
-        tile_products(kernel, cores)
-    log_pass("tiled", kernel)
-
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
+    cores = min(config.sencores, _C.card_cores(-1))
     plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
-    propagate_layouts(plan, by_default=not together)
-    insert_restickify(plan)
-    log_pass("restickified", kernel)
-    lift_ops(plan)
+    plan = _lifted_in_tiles(plan) if together and config.lx_planning else _lifted(plan)
+    kernel = plan.kernel
     divide_work(plan)
     if config.lx_planning:
         plan_scratchpad(plan)
@@ -103,6 +99,29 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
         for buffer in outputs
     ]
     return code
+
+
+def _lifted_in_tiles(plan: Plan) -> Plan:
+    """With tiles where they pay. How values lie is settled behind them: one that they would cut in its sticks is left."""
+    whole = replace(plan, kernel=replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops)))
+    if tile_chains(plan.kernel, plan):
+        try:
+            return _lifted(replace(plan, layouts=dict(plan.layouts)))
+        except Unsupported:
+            plan = whole
+    return _lifted(plan)
+
+
+def _lifted(plan: Plan) -> Plan:
+    together = config.planning == "together"
+    if together and config.lx_planning:
+        tile_products(plan.kernel, plan.cores)
+    log_pass("tiled", plan.kernel)
+    propagate_layouts(plan, by_default=not together)
+    insert_restickify(plan)
+    log_pass("restickified", plan.kernel)
+    lift_ops(plan)
+    return plan
 
 
 def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:

@@ -1,0 +1,307 @@
+"""Chains of ops whose values are too large for LX run in tiles, so that a tile's values stay there.
+
+Before: softmax, attention or a norm and the product behind it make whole values, which go through device memory where
+all cores together have no room for them. After: where the clock finds that faster, such ops have a tile loop around
+them, and the values that only they use are as small as one tile. Every way that promises to fit is planned as it would
+be, by itself, and timed: a chain that reads its weights again in every turn may well be better left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+
+from ..._C import SpyreTensorLayout
+from ...backend.tiling import resident_budget
+from ...card import description
+from ...ops.table import OPS
+from .. import config
+from ..errors import Unsupported
+from ..loop_ir import Buffer, Kernel, LoopOp
+from .chains import Chain, accesses, chain_of, joins, kept, sorted_loops, split_alike
+from .coarse_tile import check_tiles, tile
+from .cost import Costs
+from .divide_work import divide_work
+from .insert_restickify import insert_restickify
+from .lift_ops import lift_ops
+from .lift_views import NotAligned
+from .plan import Plan, dense_layout
+from .plan_scratchpad import plan_scratchpad
+from .propagate_layouts import propagate_layouts
+from .tile_products import tile_products
+
+SCOPES = 1 << 21  # numbers of these loops: hints and columns have smaller ones
+SIZES = 2  # that are tried of each way to tile: the largest tiles that seem to fit, and the next ones
+TURNS = 1024  # at most: a program has each of them written out
+WORTH = 0.97  # of the time of a chain; what tiles save has to be more than the estimate may be off
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """Loops around a run of ops, the outermost first: a chain and the number of its tiles."""
+
+    loops: tuple[tuple[Chain, int], ...]
+
+    @property
+    def turns(self) -> int:
+        return prod(count for _, count in self.loops)
+
+    def within(self, first: int, last: int) -> _Tiling:
+        return _Tiling(tuple((chain.within(first, last), count) for chain, count in self.loops))
+
+
+def tile_chains(kernel: Kernel, given: Plan) -> bool:
+    """Adds tile loops to ``kernel.ops``; whether there are any. ``given`` says how arguments lie, and the cores."""
+    return _Tiler(kernel, given).run()
+
+
+class _Tiler:
+    def __init__(self, kernel: Kernel, given: Plan) -> None:
+        self.kernel = kernel
+        self.given = given
+        self.room = resident_budget() * given.cores
+        self.chosen: dict[str, _Tiling | None] = {}  # by what a run of ops looks like: equal layers are tiled alike
+
+    def run(self) -> bool:
+        tiled = 0
+        at = 0
+        while at < len(self.kernel.ops):
+            seed = self._seed(at)
+            if seed is None:
+                at += 1
+                continue
+            end, tiling, refined = self._best(seed)
+            if tiling is not None:
+                tile_run(refined, tiling, SCOPES + 8 * tiled)
+                self.kernel.ops, self.kernel.buffers = refined.ops, refined.buffers
+                tiled += 1
+            at = max(end, at) + 1
+        return tiled > 0
+
+    def _seed(self, at: int) -> int | None:
+        """The op that makes the largest of what an op has no room for in LX."""
+        op = self.kernel.ops[at]
+        if not joins(op) or _held(self.kernel, op) <= self.room:
+            return None
+        large = max((access.buffer for access in accesses(op)), key=lambda name: _bytes(self.kernel, name))
+        makers = [i for i, each in enumerate(self.kernel.ops) if each.out.buffer == large and joins(each)]
+        return makers[0] if makers else None
+
+    def _best(self, seed: int) -> tuple[int, _Tiling | None, Kernel]:
+        """Up to where the chains around an op reach, and the fastest way to tile them, if one is worth it."""
+        refined = Kernel(self.kernel.name, dict(self.kernel.buffers), list(self.kernel.ops))
+        near = range(max(seed - 40, 0), min(seed + 41, len(refined.ops)))
+        split_alike(refined, [at for at in near if joins(refined.ops[at])])
+        op = refined.ops[seed]
+        loops = [i for i in range(kept(op)) if op.sizes[i] > 1 and op.out.strides[i]]
+        found = [chain_of(refined, seed, loop) for loop in sorted(loops, key=lambda i: -op.out.strides[i])]
+        chains = [chain for chain in found if chain is not None]
+        if not chains:
+            return seed, None, refined
+        first, last = min(chain.first for chain in chains), max(chain.last for chain in chains)
+        part = _part(refined, self.given, first, last)
+        key = repr((_anonymous(part, self.given), seed - first))
+        if key not in self.chosen:
+            best = self._fastest(refined, part, chains, first, last)
+            self.chosen[key] = None if best is None else _moved(best, -first)
+        relative = self.chosen[key]
+        return last, None if relative is None else _moved(relative, first), refined
+
+    def _fastest(self, refined: Kernel, part: Kernel, chains: list[Chain], first: int, last: int) -> _Tiling | None:
+        tilings = list(self._tilings(refined, chains))
+        if not tilings:
+            return None
+        whole = self._time(Kernel(part.name, dict(part.buffers), self.kernel.ops[first : last + 1]), None)
+        timed = [(self._time(part, _moved(each, -first)), each.turns, each) for each in tilings]
+        time, _, best = min(timed, key=lambda each: each[:2])
+        shorter = best.within(*_large(refined, best, self.room))
+        if shorter != best:
+            less = self._time(part, _moved(shorter, -first))
+            time, best = min((time, best), (less, shorter), key=lambda each: each[0])
+        return best if time < WORTH * whole else None
+
+    def _tilings(self, kernel: Kernel, chains: list[Chain]) -> Iterator[_Tiling]:
+        """Ways that seem to fit: one dimension in tiles, and where it is not long enough by itself the next one too."""
+        outer: list[tuple[Chain, int]] = []
+        for chain in chains:
+            for around in ([], outer) if outer else ([],):
+                run = _common([*(each for each, _ in around), chain])
+                if run is None:
+                    continue
+                tilings = [_Tiling((*((run(c), n) for c, n in around), (run(chain), t))) for t in _counts(kernel, chain)]
+                fits = [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each)]
+                yield from sorted(fits, key=lambda each: each.turns)[:SIZES]
+            outer = [*outer, (chain, _rows(kernel, chain))]
+
+    def _fits(self, kernel: Kernel, tiling: _Tiling) -> bool:
+        """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own."""
+        inside = tiling.loops[0][0].loops
+        own = _own(kernel, set(inside))
+        return all(_held(kernel, kernel.ops[at], own) <= self.room * tiling.turns for at in inside)
+
+    def _time(self, part: Kernel, tiling: _Tiling | None) -> float:
+        """Microseconds of a part of the kernel, planned by itself; infinite where it cannot be tiled so."""
+        kernel = Kernel(part.name, dict(part.buffers), list(part.ops))
+        try:
+            if tiling is not None:
+                tile_run(kernel, tiling, SCOPES)
+            return _microseconds(kernel, self.given)
+        except (Unsupported, NotAligned):
+            return float("inf")
+
+
+def tile_run(kernel: Kernel, tiling: _Tiling, scope: int) -> None:
+    """Puts the loops of a tiling around its ops. Raises Unsupported where what one tile makes another would read."""
+    chains = [chain for chain, _ in tiling.loops]
+    inside, before = sorted(chains[0].loops), sorted(chains[0].before)
+    names = [f"{number}" for number in range(len(chains))]
+    tiles = tuple((scope + i, name, count) for i, (name, (_, count)) in enumerate(zip(names, tiling.loops, strict=True)))
+    ops = []
+    for at in inside:
+        of_loop = {chain.loops[at]: name for chain, name in zip(chains, names, strict=True)}
+        ops.append(replace(kernel.ops[at], names=tuple(of_loop.get(i, "") for i in range(len(kernel.ops[at].sizes)))))
+    first, last = inside[0], inside[-1]
+    kernel.ops[first : last + 1] = [*(kernel.ops[at] for at in before), *ops]
+    positions = list(range(first + len(before), last + 1))
+    for _, name, count in tiles:
+        check_tiles(kernel, positions, name, count)
+    for at in positions:
+        _cut_buffer(kernel, kernel.ops[at])
+    tile(kernel, tiles, positions)
+
+
+def _cut_buffer(kernel: Kernel, op: LoopOp) -> None:
+    """What an op makes gets a dimension for every loop that will be tiled."""
+    buffer = kernel.buffers[op.out.buffer]
+    if buffer.kind != "internal" or buffer.order is not None:
+        return
+    dims = list(zip(buffer.size, buffer.stride, strict=True))
+    for name, n, stride in zip(op.names, op.sizes, op.out.strides, strict=True):
+        for unit in (stride, stride * n) if name and n > 1 else ():
+            dims = [part for dim in dims for part in _cut(*dim, unit)]
+    size, strides = zip(*dims, strict=True) if dims else ((), ())
+    kernel.buffers[buffer.name] = replace(buffer, size=size, stride=strides)
+
+
+def _cut(n: int, stride: int, unit: int) -> list[tuple[int, int]]:
+    inner = unit // stride if stride > 0 else 0
+    if inner * stride == unit and 1 < inner < n and n % inner == 0:
+        return [(n // inner, unit), (inner, stride)]
+    return [(n, stride)]
+
+
+def _microseconds(kernel: Kernel, given: Plan) -> float:
+    tile_products(kernel, given.cores)
+    layouts = {name: _layout(buffer, given) for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
+    offsets = {name: given.offsets[name] for name in kernel.buffers if name in given.offsets}
+    plan = Plan(kernel, offsets, layouts, given.cores, given.span)
+    propagate_layouts(plan)
+    insert_restickify(plan)
+    lift_ops(plan)
+    with config.patch(plan_bound=False):
+        divide_work(plan)
+    plan_scratchpad(plan)
+    costs = Costs(plan)
+    total = 0.0
+    for op in plan.device_ops:
+        held = tuple(access.buffer in plan.lx for access in op.accesses())
+        total += prod(count for _, count in op.op.turns) * costs.time(op, op.slices, held)
+    card = description.constants()
+    for turns, _ in groupby(plan.device_ops, key=lambda op: op.op.turns):
+        total += (prod(count for _, count in turns) - 1) * card["turn_fixed_us"]
+    return total
+
+
+def _layout(buffer: Buffer, given: Plan) -> SpyreTensorLayout:
+    return given.layouts.get(buffer.name) or dense_layout(buffer)
+
+
+def _part(kernel: Kernel, given: Plan, first: int, last: int) -> Kernel:
+    """Some ops as a kernel of their own: what comes from outside is an input, what is used outside an output."""
+    ops = kernel.ops[first : last + 1]
+    outside = {name for op in (*kernel.ops[:first], *kernel.ops[last + 1 :]) for name in (op.out.buffer, *op.reads())}
+    written: set[str] = set()
+    buffers: dict[str, Buffer] = {}
+    for op in ops:
+        for name in (*op.reads(), op.out.buffer):
+            if name in buffers:
+                continue
+            buffer = kernel.buffers[name]
+            made = name == op.out.buffer and name not in op.reads()
+            if buffer.kind == "internal" and not (made and name not in outside):
+                buffer = replace(buffer, kind="output" if made else "input")
+            buffers[name] = buffer
+        written.add(op.out.buffer)
+    return Kernel("part", buffers, list(ops))
+
+
+def _anonymous(kernel: Kernel, given: Plan) -> object:
+    """Equal for parts that are equal but for the names of their buffers."""
+    number = {name: i for i, name in enumerate(kernel.buffers)}
+    buffers = [(*list(vars(b).values())[1:], str(given.layouts.get(b.name))) for b in kernel.buffers.values()]
+
+    def operand(each: object) -> object:
+        fields = vars(each)
+        return [number.get(value, value) if key == "buffer" else value for key, value in fields.items()]
+
+    ops = [(op.name, op.sizes, operand(op.out), [*map(operand, op.ins)], op.reduced, op.hints) for op in kernel.ops]
+    return buffers, ops
+
+
+def _moved(tiling: _Tiling, by: int) -> _Tiling:
+    def moved(chain: Chain) -> Chain:
+        return Chain({at + by: loop for at, loop in chain.loops.items()}, frozenset(at + by for at in chain.before))
+
+    return _Tiling(tuple((moved(chain), count) for chain, count in tiling.loops))
+
+
+def _common(chains: list[Chain]):  # type: ignore[no-untyped-def]
+    """What makes chains as long as the shortest of them: they are to share their ops."""
+    inside = set.intersection(*(set(chain.loops) for chain in chains))
+    first, last = min(inside), max(inside)
+    for chain in chains:
+        part = chain.within(first, last)
+        if set(part.loops) != inside:
+            return None
+    return lambda chain: chain.within(first, last)
+
+
+def _large(kernel: Kernel, tiling: _Tiling, room: int) -> tuple[int, int]:
+    """From where to where the ops of a tiling have to do with what has no room in LX."""
+    inside = tiling.loops[0][0].loops
+    where = [at for at in inside if _held(kernel, kernel.ops[at]) > room]
+    return (min(where), max(where)) if len(where) > 1 else (min(inside), max(inside))
+
+
+def _rows(kernel: Kernel, chain: Chain) -> int:
+    at, loop = sorted_loops(chain)[0]
+    return kernel.ops[at].sizes[loop]
+
+
+def _counts(kernel: Kernel, chain: Chain) -> list[int]:
+    rows = _rows(kernel, chain)
+    return [count for count in range(2, rows + 1) if rows % count == 0]
+
+
+def _own(kernel: Kernel, inside: set[int]) -> set[str]:
+    """Buffers that the ops make and nothing else shows."""
+    outside = {n for at, op in enumerate(kernel.ops) if at not in inside for n in (op.out.buffer, *op.reads())}
+    made = {kernel.ops[at].out.buffer for at in inside}
+    return {name for name in made - outside if kernel.buffers[name].kind == "internal"}
+
+
+def _held(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
+    """Bytes inside the kernel that an op shows; a pointwise result takes the place of an operand as large as it."""
+    names = {access.buffer for access in accesses(op) if kernel.buffers[access.buffer].kind == "internal"}
+    sizes = {name: _bytes(kernel, name) for name in names if among is None or name in among}
+    if OPS[op.name].kind == "pointwise" and op.out.buffer in sizes:
+        mine = sizes.pop(op.out.buffer)
+        return max(mine, sum(sizes.values()))
+    return sum(sizes.values())
+
+
+def _bytes(kernel: Kernel, name: str) -> int:
+    buffer = kernel.buffers[name]
+    return prod(buffer.size) * buffer.dtype.itemsize
