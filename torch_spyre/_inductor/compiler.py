@@ -102,7 +102,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
 
 
 def _lifted_in_tiles(plan: Plan) -> Plan:
-    """With tiles where they pay. How values lie is settled behind them: one that they would cut in its sticks is left."""
+    """With tiles where they pay. How values lie is settled behind that: tiles that would cut sticks are given up."""
     whole = replace(plan, kernel=replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops)))
     if tile_chains(plan.kernel, plan):
         try:

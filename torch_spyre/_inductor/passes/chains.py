@@ -36,9 +36,13 @@ class Chain:
         return max(self.loops)
 
     def within(self, first: int, last: int) -> Chain:
-        """What is left of it from one op to another."""
+        """What is left of it from one of its ops to another."""
         loops = {at: loop for at, loop in self.loops.items() if first <= at <= last}
         return Chain(loops, frozenset(at for at in self.before if min(loops) < at < max(loops)))
+
+    def moved(self, by: int) -> Chain:
+        """The same ops, counted from elsewhere."""
+        return Chain({at + by: loop for at, loop in self.loops.items()}, frozenset(at + by for at in self.before))
 
 
 def joins(op: LoopOp) -> bool:
@@ -108,14 +112,26 @@ def split_loop(op: LoopOp, loop: int, inner: int) -> LoopOp:
     )
 
 
+def near(kernel: Kernel, seed: int) -> range:
+    return range(max(seed - REACH, 0), min(seed + REACH + 1, len(kernel.ops)))
+
+
 def chain_of(kernel: Kernel, seed: int, loop: int) -> Chain | None:
     """The longest chain around an op along one of its loops; None if there is no other op in it."""
-    window = range(max(seed - REACH, 0), min(seed + REACH + 1, len(kernel.ops)))
+    window = near(kernel, seed)
     loops = _follow(kernel, window, seed, loop)
     chain = Chain({seed: loop}, frozenset())
     for way in (range(seed + 1, window.stop), range(seed - 1, window.start - 1, -1)):
         chain = _grown(kernel, chain, way, loops)
-    return chain if len(chain.loops) > 1 else None
+    return chain.within(chain.first, chain.last) if len(chain.loops) > 1 else None
+
+
+def alike(kernel: Kernel, chains: Sequence[Chain]) -> list[Chain] | None:
+    """Chains along several dimensions, each with the ops that all of them have; None if the others are in their way."""
+    inside = set.intersection(*(set(chain.loops) for chain in chains))
+    before = frozenset(at for at in range(min(inside), max(inside)) if at not in inside)
+    found = [Chain({at: chain.loops[at] for at in inside}, before) for chain in chains]
+    return found if all(_moves_in_front(kernel, found[0], at) for at in before) else None
 
 
 def _grown(kernel: Kernel, chain: Chain, way: range, loops: dict[int, int]) -> Chain:
@@ -130,8 +146,20 @@ def _grown(kernel: Kernel, chain: Chain, way: range, loops: dict[int, int]) -> C
                 continue
         skipped.append(at)
         if way.step > 0 and not _moves_in_front(kernel, chain, at):
-            break
+            less = _without(kernel, chain, at)
+            if less is None:
+                break
+            chain = less
     return chain
+
+
+def _without(kernel: Kernel, chain: Chain, at: int) -> Chain | None:
+    """The chain without what keeps an op from moving in front, if all of that can move there too."""
+    away = {each for each in chain.loops if each < at and _in_the_way(kernel.ops[each], kernel.ops[at])}
+    less = Chain({each: loop for each, loop in chain.loops.items() if each not in away}, chain.before | away)
+    if chain.first in away or not all(_moves_in_front(kernel, less, each) for each in less.before):
+        return None
+    return less
 
 
 def _keeps_apart(kernel: Kernel, chain: Chain) -> bool:
@@ -157,11 +185,12 @@ def _named(op: LoopOp, loop: int) -> LoopOp:
 
 def _moves_in_front(kernel: Kernel, chain: Chain, at: int) -> bool:
     """Whether an op can go before those ops of the chain that stand before it."""
-    mine = kernel.ops[at]
-    for other in (kernel.ops[each] for each in chain.loops if each < at):
-        if other.out.buffer in (mine.out.buffer, *mine.reads()) or mine.out.buffer in other.reads():
-            return False
-    return True
+    return not any(_in_the_way(kernel.ops[each], kernel.ops[at]) for each in chain.loops if each < at)
+
+
+def _in_the_way(one: LoopOp, other: LoopOp) -> bool:
+    """Whether an op has to wait for one before it."""
+    return one.out.buffer in (other.out.buffer, *other.reads()) or other.out.buffer in one.reads()
 
 
 def _follow(kernel: Kernel, window: range, seed: int, loop: int) -> dict[int, int]:

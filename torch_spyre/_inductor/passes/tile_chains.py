@@ -20,7 +20,7 @@ from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Buffer, Kernel, LoopOp
-from .chains import Chain, accesses, chain_of, joins, kept, sorted_loops, split_alike
+from .chains import Chain, accesses, alike, chain_of, joins, kept, near, split_alike
 from .coarse_tile import check_tiles, tile
 from .cost import Costs
 from .divide_work import divide_work
@@ -34,6 +34,8 @@ from .tile_products import tile_products
 
 SCOPES = 1 << 21  # numbers of these loops: hints and columns have smaller ones
 SIZES = 2  # that are tried of each way to tile: the largest tiles that seem to fit, and the next ones
+MARGIN = 8  # ops of a chain before, between and behind those that have no room
+NESTED = 4  # loops inside one another, at most
 TURNS = 1024  # at most: a program has each of them written out
 WORTH = 0.97  # of the time of a chain; what tiles save has to be more than the estimate may be off
 
@@ -51,6 +53,9 @@ class _Tiling:
     def within(self, first: int, last: int) -> _Tiling:
         return _Tiling(tuple((chain.within(first, last), count) for chain, count in self.loops))
 
+    def moved(self, by: int) -> _Tiling:
+        return _Tiling(tuple((chain.moved(by), count) for chain, count in self.loops))
+
 
 def tile_chains(kernel: Kernel, given: Plan) -> bool:
     """Adds tile loops to ``kernel.ops``; whether there are any. ``given`` says how arguments lie, and the cores."""
@@ -62,78 +67,115 @@ class _Tiler:
         self.kernel = kernel
         self.given = given
         self.room = resident_budget() * given.cores
+        self.seen: set[str] = set()  # large buffers, tiled or better left as they are
         self.chosen: dict[str, _Tiling | None] = {}  # by what a run of ops looks like: equal layers are tiled alike
 
     def run(self) -> bool:
         tiled = 0
-        at = 0
-        while at < len(self.kernel.ops):
+        for at in range(len(self.kernel.ops)):
             seed = self._seed(at)
             if seed is None:
-                at += 1
                 continue
-            end, tiling, refined = self._best(seed)
+            tiling, refined = self._best(seed)
             if tiling is not None:
-                tile_run(refined, tiling, SCOPES + 8 * tiled)
+                tile_run(refined, tiling, SCOPES + NESTED * tiled)
                 self.kernel.ops, self.kernel.buffers = refined.ops, refined.buffers
                 tiled += 1
-            at = max(end, at) + 1
         return tiled > 0
 
     def _seed(self, at: int) -> int | None:
-        """The op that makes the largest of what an op has no room for in LX."""
+        """The op that makes the largest of what an op has no room for in LX, if that has not been looked at."""
         op = self.kernel.ops[at]
         if not joins(op) or _held(self.kernel, op) <= self.room:
             return None
         large = max((access.buffer for access in accesses(op)), key=lambda name: _bytes(self.kernel, name))
-        makers = [i for i, each in enumerate(self.kernel.ops) if each.out.buffer == large and joins(each)]
-        return makers[0] if makers else None
+        if large in self.seen:
+            return None
+        self.seen.add(large)
+        return next((i for i, each in enumerate(self.kernel.ops) if each.out.buffer == large and joins(each)), None)
 
-    def _best(self, seed: int) -> tuple[int, _Tiling | None, Kernel]:
-        """Up to where the chains around an op reach, and the fastest way to tile them, if one is worth it."""
-        refined = Kernel(self.kernel.name, dict(self.kernel.buffers), list(self.kernel.ops))
-        near = range(max(seed - 40, 0), min(seed + 41, len(refined.ops)))
-        split_alike(refined, [at for at in near if joins(refined.ops[at])])
-        op = refined.ops[seed]
-        loops = [i for i in range(kept(op)) if op.sizes[i] > 1 and op.out.strides[i]]
-        found = [chain_of(refined, seed, loop) for loop in sorted(loops, key=lambda i: -op.out.strides[i])]
-        chains = [chain for chain in found if chain is not None]
+    def _best(self, seed: int) -> tuple[_Tiling | None, Kernel]:
+        """The fastest way to tile the chains around an op, if one is worth it, and the kernel with loops to match."""
+        refined = replace(self.kernel, buffers=dict(self.kernel.buffers), ops=list(self.kernel.ops))
+        split_alike(refined, [at for at in near(refined, seed) if joins(refined.ops[at])])
+        chains = self._chains(refined, seed)
         if not chains:
-            return seed, None, refined
+            return None, refined
+        shortest = min(chains, key=lambda chain: len(chain.loops))
+        self.seen |= {refined.ops[at].out.buffer for at in shortest.loops}
         first, last = min(chain.first for chain in chains), max(chain.last for chain in chains)
-        part = _part(refined, self.given, first, last)
+        part = _part(refined, first, last)
         key = repr((_anonymous(part, self.given), seed - first))
         if key not in self.chosen:
-            best = self._fastest(refined, part, chains, first, last)
-            self.chosen[key] = None if best is None else _moved(best, -first)
-        relative = self.chosen[key]
-        return last, None if relative is None else _moved(relative, first), refined
+            whole = replace(part, ops=self.kernel.ops[first : last + 1])
+            self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains])
+        best = self.chosen[key]
+        return None if best is None else best.moved(first), refined
 
-    def _fastest(self, refined: Kernel, part: Kernel, chains: list[Chain], first: int, last: int) -> _Tiling | None:
-        tilings = list(self._tilings(refined, chains))
-        if not tilings:
-            return None
-        whole = self._time(Kernel(part.name, dict(part.buffers), self.kernel.ops[first : last + 1]), None)
-        timed = [(self._time(part, _moved(each, -first)), each.turns, each) for each in tilings]
-        time, _, best = min(timed, key=lambda each: each[:2])
-        shorter = best.within(*_large(refined, best, self.room))
-        if shorter != best:
-            less = self._time(part, _moved(shorter, -first))
-            time, best = min((time, best), (less, shorter), key=lambda each: each[0])
-        return best if time < WORTH * whole else None
+    def _chains(self, kernel: Kernel, seed: int) -> list[Chain]:
+        """Along each dimension of what an op makes, the outermost first: those with most of the ops in need."""
+        op = kernel.ops[seed]
+        loops = [i for i in range(kept(op)) if op.sizes[i] > 1 and op.out.strides[i]]
+        found = [chain_of(kernel, seed, loop) for loop in sorted(loops, key=lambda i: -op.out.strides[i])]
+        large = [(self._large(kernel, chain), chain) for chain in found if chain is not None]
+        most = max((len(ops) for ops, _ in large), default=0)
+        return [_around(chain, seed, ops) for ops, chain in large if 2 * len(ops) > most]
 
-    def _tilings(self, kernel: Kernel, chains: list[Chain]) -> Iterator[_Tiling]:
-        """Ways that seem to fit: one dimension in tiles, and where it is not long enough by itself the next one too."""
-        outer: list[tuple[Chain, int]] = []
+    def _large(self, kernel: Kernel, chain: Chain) -> list[int]:
+        """Ops that have no room in LX for what they show."""
+        return [at for at in sorted(chain.loops) if _held(kernel, kernel.ops[at]) > self.room]
+
+    def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain]) -> _Tiling | None:
+        """Of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones."""
+        limit = time = WORTH * self._time(whole, None)
+        best = None
+        for tilings in self._tilings(part, chains):
+            for tiling in tilings:
+                now = self._time(part, tiling) if self._least(part, tiling) < time else limit
+                if now < time:
+                    time, best = now, tiling
+                if now >= limit:
+                    break
+        if best is not None:
+            large = self._large(part, best.loops[0][0])
+            shorter = best.within(large[0], large[-1])
+            if len(large) > 1 and shorter != best and self._time(part, shorter) < time:
+                best = shorter
+        return best
+
+    def _tilings(self, kernel: Kernel, chains: list[Chain]) -> Iterator[list[_Tiling]]:
+        """One dimension in tiles; where not even single rows of it are small enough, the next one inside it too."""
+        outer: list[Chain] = []
         for chain in chains:
-            for around in ([], outer) if outer else ([],):
-                run = _common([*(each for each, _ in around), chain])
-                if run is None:
-                    continue
-                tilings = [_Tiling((*((run(c), n) for c, n in around), (run(chain), t))) for t in _counts(kernel, chain)]
-                fits = [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each)]
-                yield from sorted(fits, key=lambda each: each.turns)[:SIZES]
-            outer = [*outer, (chain, _rows(kernel, chain))]
+            yield self._in(kernel, [chain])
+            if outer and (nested := self._in(kernel, [*outer, chain])):
+                yield nested
+                outer = []
+            elif len(outer) < NESTED - 1 and not self._in(kernel, [chain]):
+                outer = [*outer, chain]
+
+    def _in(self, kernel: Kernel, chains: list[Chain]) -> list[_Tiling]:
+        """The largest tiles along the last chain, in single rows of the others, that seem to fit."""
+        together = alike(kernel, chains)
+        if together is None:
+            return []
+        loops = [(each, _rows(kernel, each)) for each in together]
+        tilings = (_Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
+        return [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each)][:SIZES]
+
+    def _least(self, kernel: Kernel, tiling: _Tiling) -> float:
+        """Microseconds that these tiles cannot do without: their turns, and arguments that each turn reads again."""
+        again: dict[str, int] = {}
+        for at in tiling.loops[0][0].loops:
+            op = kernel.ops[at]
+            for access in accesses(op):
+                still = not any(access.strides[chain.loops[at]] for chain, _ in tiling.loops)
+                if still and access.buffer in self.given.layouts:
+                    points = prod(n for n, stride in zip(op.sizes, access.strides, strict=True) if stride)
+                    again[access.buffer] = points * kernel.buffers[access.buffer].dtype.itemsize
+        card = description.constants()
+        turn = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
+        return float((tiling.turns - 1) * turn)
 
     def _fits(self, kernel: Kernel, tiling: _Tiling) -> bool:
         """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own."""
@@ -157,7 +199,9 @@ def tile_run(kernel: Kernel, tiling: _Tiling, scope: int) -> None:
     chains = [chain for chain, _ in tiling.loops]
     inside, before = sorted(chains[0].loops), sorted(chains[0].before)
     names = [f"{number}" for number in range(len(chains))]
-    tiles = tuple((scope + i, name, count) for i, (name, (_, count)) in enumerate(zip(names, tiling.loops, strict=True)))
+    tiles = tuple(
+        (scope + i, name, count) for i, (name, (_, count)) in enumerate(zip(names, tiling.loops, strict=True))
+    )
     ops = []
     for at in inside:
         of_loop = {chain.loops[at]: name for chain, name in zip(chains, names, strict=True)}
@@ -218,7 +262,7 @@ def _layout(buffer: Buffer, given: Plan) -> SpyreTensorLayout:
     return given.layouts.get(buffer.name) or dense_layout(buffer)
 
 
-def _part(kernel: Kernel, given: Plan, first: int, last: int) -> Kernel:
+def _part(kernel: Kernel, first: int, last: int) -> Kernel:
     """Some ops as a kernel of their own: what comes from outside is an input, what is used outside an output."""
     ops = kernel.ops[first : last + 1]
     outside = {name for op in (*kernel.ops[:first], *kernel.ops[last + 1 :]) for name in (op.out.buffer, *op.reads())}
@@ -250,39 +294,24 @@ def _anonymous(kernel: Kernel, given: Plan) -> object:
     return buffers, ops
 
 
-def _moved(tiling: _Tiling, by: int) -> _Tiling:
-    def moved(chain: Chain) -> Chain:
-        return Chain({at + by: loop for at, loop in chain.loops.items()}, frozenset(at + by for at in chain.before))
-
-    return _Tiling(tuple((moved(chain), count) for chain, count in tiling.loops))
-
-
-def _common(chains: list[Chain]):  # type: ignore[no-untyped-def]
-    """What makes chains as long as the shortest of them: they are to share their ops."""
-    inside = set.intersection(*(set(chain.loops) for chain in chains))
-    first, last = min(inside), max(inside)
-    for chain in chains:
-        part = chain.within(first, last)
-        if set(part.loops) != inside:
-            return None
-    return lambda chain: chain.within(first, last)
-
-
-def _large(kernel: Kernel, tiling: _Tiling, room: int) -> tuple[int, int]:
-    """From where to where the ops of a tiling have to do with what has no room in LX."""
-    inside = tiling.loops[0][0].loops
-    where = [at for at in inside if _held(kernel, kernel.ops[at]) > room]
-    return (min(where), max(where)) if len(where) > 1 else (min(inside), max(inside))
+def _around(chain: Chain, seed: int, large: list[int]) -> Chain:
+    """The part of a chain whose ops have one in need, or the seed, close by."""
+    inside = sorted(chain.loops)
+    wanted = {at for at, each in enumerate(inside) if each in large or each == seed}
+    first = last = inside.index(seed)
+    while wanted & set(range(first - MARGIN, first)):
+        first = min(wanted & set(range(first - MARGIN, first)))
+    while wanted & set(range(last + 1, last + MARGIN + 1)):
+        last = max(wanted & set(range(last + 1, last + MARGIN + 1)))
+    return chain.within(inside[max(first - MARGIN, 0)], inside[min(last + MARGIN, len(inside) - 1)])
 
 
 def _rows(kernel: Kernel, chain: Chain) -> int:
-    at, loop = sorted_loops(chain)[0]
-    return kernel.ops[at].sizes[loop]
+    return kernel.ops[chain.first].sizes[chain.loops[chain.first]]
 
 
-def _counts(kernel: Kernel, chain: Chain) -> list[int]:
-    rows = _rows(kernel, chain)
-    return [count for count in range(2, rows + 1) if rows % count == 0]
+def _divisors(n: int) -> list[int]:
+    return [each for each in range(2, n + 1) if n % each == 0]
 
 
 def _own(kernel: Kernel, inside: set[int]) -> set[str]:
