@@ -105,12 +105,22 @@ class _Tiler:
         self.seen |= {refined.ops[at].out.buffer for at in shortest.loops}
         first, last = min(chain.first for chain in chains), max(chain.last for chain in chains)
         part = _part(refined, first, last)
-        key = repr((_anonymous(part, self.given), seed - first))
+        across = self._across(refined, shortest)
+        key = repr((_anonymous(part, self.given), seed - first, across))
         if key not in self.chosen:
             whole = replace(part, ops=self.kernel.ops[first : last + 1])
-            self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains])
+            self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains], across)
         best = self.chosen[key]
         return None if best is None else best.moved(first), refined
+
+    def _across(self, kernel: Kernel, chain: Chain) -> int:
+        """Bytes that are made before a chain and that all of its turns need, or ops behind it: they may be in LX."""
+        needed = {name for op in kernel.ops[chain.last + 1 :] for name in op.reads()}
+        for at, loop in chain.loops.items():
+            needed |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]}
+        made = {op.out.buffer for at, op in enumerate(kernel.ops[: chain.last]) if at not in chain.loops}
+        sizes = [_bytes(kernel, name) for name in made & needed if kernel.buffers[name].kind == "internal"]
+        return sum(size for size in sizes if size <= self.room)
 
     def _chains(self, kernel: Kernel, seed: int) -> list[Chain]:
         """Along each dimension of what an op makes, the outermost first: those with most of the ops in need."""
@@ -125,11 +135,11 @@ class _Tiler:
         """Ops that have no room in LX for what they show."""
         return [at for at in sorted(chain.loops) if _held(kernel, kernel.ops[at]) > self.room]
 
-    def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain]) -> _Tiling | None:
+    def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain], across: int) -> _Tiling | None:
         """Of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones."""
         limit = time = WORTH * self._time(whole, None)
         best = None
-        for tilings in self._tilings(part, chains):
+        for tilings in self._tilings(part, chains, across):
             for tiling in tilings:
                 now = self._time(part, tiling) if self._least(part, tiling) < time else limit
                 if now < time:
@@ -143,25 +153,25 @@ class _Tiler:
                 best = shorter
         return best
 
-    def _tilings(self, kernel: Kernel, chains: list[Chain]) -> Iterator[list[_Tiling]]:
+    def _tilings(self, kernel: Kernel, chains: list[Chain], across: int) -> Iterator[list[_Tiling]]:
         """One dimension in tiles; where not even single rows of it are small enough, the next one inside it too."""
         outer: list[Chain] = []
         for chain in chains:
-            yield self._in(kernel, [chain])
-            if outer and (nested := self._in(kernel, [*outer, chain])):
+            yield self._in(kernel, [chain], across)
+            if outer and (nested := self._in(kernel, [*outer, chain], across)):
                 yield nested
                 outer = []
-            elif len(outer) < NESTED - 1 and not self._in(kernel, [chain]):
+            elif len(outer) < NESTED - 1 and not self._in(kernel, [chain], across):
                 outer = [*outer, chain]
 
-    def _in(self, kernel: Kernel, chains: list[Chain]) -> list[_Tiling]:
+    def _in(self, kernel: Kernel, chains: list[Chain], across: int) -> list[_Tiling]:
         """The largest tiles along the last chain, in single rows of the others, that seem to fit."""
         together = alike(kernel, chains)
         if together is None:
             return []
         loops = [(each, _rows(kernel, each)) for each in together]
         tilings = (_Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
-        return [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each)][:SIZES]
+        return [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each, across)][:SIZES]
 
     def _least(self, kernel: Kernel, tiling: _Tiling) -> float:
         """Microseconds that these tiles cannot do without: their turns, and arguments that each turn reads again."""
@@ -177,11 +187,13 @@ class _Tiler:
         turn = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
         return float((tiling.turns - 1) * turn)
 
-    def _fits(self, kernel: Kernel, tiling: _Tiling) -> bool:
-        """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own."""
+    def _fits(self, kernel: Kernel, tiling: _Tiling, across: int) -> bool:
+        """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own, next
+        to what may be kept in LX from before the chain to behind it."""
         inside = tiling.loops[0][0].loops
         own = _own(kernel, set(inside))
-        return all(_held(kernel, kernel.ops[at], own) <= self.room * tiling.turns for at in inside)
+        room = max(self.room - across, self.room // 4) * tiling.turns
+        return all(_held(kernel, kernel.ops[at], own) <= room for at in inside)
 
     def _time(self, part: Kernel, tiling: _Tiling | None) -> float:
         """Microseconds of a part of the kernel, planned by itself; infinite where it cannot be tiled so."""
@@ -333,4 +345,4 @@ def _held(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
 
 def _bytes(kernel: Kernel, name: str) -> int:
     buffer = kernel.buffers[name]
-    return prod(buffer.size) * buffer.dtype.itemsize
+    return prod(buffer.size) * max(buffer.dtype.itemsize, 2)
