@@ -59,7 +59,7 @@ class _Tiling:
 
 def tile_chains(kernel: Kernel, given: Plan) -> bool:
     """Adds tile loops to ``kernel.ops``; whether there are any. ``given`` says how arguments lie, and the cores."""
-    return _Tiler(kernel, given).run()
+    return resident_budget() > 0 and _Tiler(kernel, given).run()
 
 
 class _Tiler:
