@@ -21,6 +21,7 @@ from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
 from .passes.elide_copies import elide_copies
+from .passes.fold_order import fold_orders
 from .passes.forward_copies import forward_copies
 from .passes.insert_restickify import insert_restickify
 from .passes.lift_ops import lift_ops
@@ -73,7 +74,11 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
     cores = min(config.sencores, _C.card_cores(-1))
     plan = Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"]))
-    plan = _lifted_in_tiles(plan) if together and config.lx_planning else _lifted(plan)
+    if together and config.lx_planning:
+        plan = _lifted_in_tiles(plan)
+    else:
+        _settle_layouts(plan)
+        plan = _lifted(plan)
     kernel = plan.kernel
     divide_work(plan)
     if config.lx_planning:
@@ -102,22 +107,34 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
 
 
 def _lifted_in_tiles(plan: Plan) -> Plan:
-    """With tiles where they pay. How values lie is settled behind that: tiles that would cut sticks are given up."""
-    whole = replace(plan, kernel=replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops)))
+    """With tiles around chains where they pay. How values lie is settled behind that: tiles that cut sticks are given
+    up, and so are those that would change the order of a sum."""
+    whole = _copy(plan)
+    _settle_layouts(whole)
     if tile_chains(plan.kernel, plan):
         try:
-            return _lifted(replace(plan, layouts=dict(plan.layouts)))
+            _settle_layouts(plan)
+            if fold_orders(plan) == fold_orders(whole):
+                return _lifted(plan)
         except Unsupported:
-            plan = whole
-    return _lifted(plan)
+            pass
+    return _lifted(whole)
 
 
-def _lifted(plan: Plan) -> Plan:
+def _copy(plan: Plan) -> Plan:
+    kernel = replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops))
+    return replace(plan, kernel=kernel, layouts=dict(plan.layouts))
+
+
+def _settle_layouts(plan: Plan) -> None:
     together = config.planning == "together"
     if together and config.lx_planning:
         tile_products(plan.kernel, plan.cores)
     log_pass("tiled", plan.kernel)
     propagate_layouts(plan, by_default=not together)
+
+
+def _lifted(plan: Plan) -> Plan:
     insert_restickify(plan)
     log_pass("restickified", plan.kernel)
     lift_ops(plan)

@@ -148,8 +148,8 @@ class _Tiler:
                     break
         if best is not None:
             large = self._large(part, best.loops[0][0])
-            shorter = best.within(large[0], large[-1])
-            if len(large) > 1 and shorter != best and self._time(part, shorter) < time:
+            shorter = best.within(large[0], large[-1]) if len(large) > 1 else best
+            if shorter != best and self._time(part, shorter) < time:
                 best = shorter
         return best
 
