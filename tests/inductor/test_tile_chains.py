@@ -8,6 +8,7 @@ from torch_spyre import timing
 from torch_spyre._inductor import compiler, config, spyre_hint
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
+from torch_spyre._inductor.passes import tile_chains
 from torch_spyre._inductor.passes.chains import chain_of, split_alike
 
 LITTLE = "0.99"  # of LX is left to tiles on their way: 20 KB of each core for what stays
@@ -156,10 +157,10 @@ def test_tiles_that_do_not_lie_on_the_card_are_given_up(programs, monkeypatch):
     original, refusals = compiler.lift_ops, []
 
     def refusing(plan):
+        original(plan)
         if any(op.turns for op in plan.kernel.ops):
             refusals.append(plan)
             raise Unsupported("tiles inside sticks")
-        original(plan)
 
     monkeypatch.setattr(compiler, "lift_ops", refusing)
     x = half(2048, 640)
@@ -167,6 +168,22 @@ def test_tiles_that_do_not_lie_on_the_card_are_given_up(programs, monkeypatch):
     assert refusals and not turns(programs.pop())
     monkeypatch.setattr(compiler, "lift_ops", original)
     assert torch.equal(got, run(softmax, [x])[0])
+
+
+@pytest.mark.parametrize("cores", [1, 3, 32])
+def test_sums_over_several_dimensions_keep_their_order(cores, programs, monkeypatch):
+    """What is summed is made in tiles, whichever of its dimensions they cut."""
+    torch.manual_seed(0)
+    x = torch.randn(96, 64, 50).to("spyre")
+
+    def spread(x):
+        return torch.exp(x - 1).sum()
+
+    monkeypatch.setattr(tile_chains, "WORTH", float("inf"))
+    tiled, _ = run(spread, [x], sencores=cores)
+    assert turns(programs.pop())
+    monkeypatch.setattr(compiler, "tile_chains", lambda *_: False)
+    assert torch.equal(tiled, run(spread, [x], sencores=cores)[0])
 
 
 def kernel_of(buffers, ops):

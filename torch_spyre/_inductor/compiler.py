@@ -123,7 +123,7 @@ def _lifted_in_tiles(plan: Plan) -> Plan:
 
 def _copy(plan: Plan) -> Plan:
     kernel = replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops))
-    return replace(plan, kernel=kernel, layouts=dict(plan.layouts))
+    return Plan(kernel, plan.offsets, dict(plan.layouts), plan.cores, plan.span)
 
 
 def _settle_layouts(plan: Plan) -> None:

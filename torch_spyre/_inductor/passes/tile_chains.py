@@ -286,8 +286,10 @@ def _part(kernel: Kernel, first: int, last: int) -> Kernel:
                 continue
             buffer = kernel.buffers[name]
             made = name == op.out.buffer and name not in op.reads()
-            if buffer.kind == "internal" and not (made and name not in outside):
-                buffer = replace(buffer, kind="output" if made else "input")
+            if not made:
+                buffer = replace(buffer, kind="input")
+            elif buffer.kind == "internal" and name in outside:
+                buffer = replace(buffer, kind="output")
             buffers[name] = buffer
         written.add(op.out.buffer)
     return Kernel("part", buffers, list(ops))
