@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from .. import _C
@@ -21,6 +22,7 @@ from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
 from .passes.elide_copies import elide_copies
+from .passes.fold_order import fold_orders
 from .passes.forward_copies import forward_copies
 from .passes.insert_restickify import insert_restickify
 from .passes.lift_ops import lift_ops
@@ -31,6 +33,7 @@ from .passes.plan_scratchpad import plan_scratchpad
 from .passes.propagate_layouts import propagate_layouts
 from .passes.resolve_aliases import resolve_aliases
 from .passes.separate_overlaps import separate_overlaps
+from .passes.tile_chains import tile_chains
 from .passes.tile_products import tile_products
 
 
@@ -69,12 +72,8 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
-    cores = min(config.sencores, _C.card_cores(-1))
-    if together and config.lx_planning:
-        tile_products(kernel, cores)
-    log_pass("tiled", kernel)
-
     layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
+    cores = min(config.sencores, _C.card_cores(-1))
     plan = _divided(Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"])))
     kernel = plan.kernel
     log_pass("restickified", kernel)
@@ -105,10 +104,36 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
 
 
 def _divided(plan: Plan) -> Plan:
-    """Layouts and divisions: by rule, or otherwise where that is faster over the whole kernel."""
+    """With tiles around chains where they pay. How values lie is settled behind that: tiles that cut sticks are given
+    up, and so are those that would change the order of a sum."""
+    whole = _copy(plan)
+    _settle_layouts(whole)
+    if config.planning == "together" and config.lx_planning and tile_chains(plan.kernel, plan):
+        try:
+            _settle_layouts(plan)
+            if fold_orders(plan) == fold_orders(whole):
+                return _fastest(plan)
+        except Unsupported:
+            pass
+    return _fastest(whole)
+
+
+def _copy(plan: Plan) -> Plan:
+    kernel = replace(plan.kernel, buffers=dict(plan.kernel.buffers), ops=list(plan.kernel.ops))
+    return Plan(kernel, plan.offsets, dict(plan.layouts), plan.cores, plan.span)
+
+
+def _settle_layouts(plan: Plan) -> None:
     together = config.planning == "together"
+    if together and config.lx_planning:
+        tile_products(plan.kernel, plan.cores)
+    log_pass("tiled", plan.kernel)
     propagate_layouts(plan, by_default=not together)
-    plans = [plan, *(choose_layouts(plan) if together else ())]
+
+
+def _fastest(plan: Plan) -> Plan:
+    """In the layouts of the rules, or in others where that is faster over the whole kernel."""
+    plans = [plan, *(choose_layouts(plan) if config.planning == "together" else ())]
     for each in plans:
         insert_restickify(each)
         lift_ops(each)

@@ -3,7 +3,7 @@
 Before: every buffer has the layout that :mod:`propagate_layouts` finds by rule. After: some lie in another order of
 dimensions, with others in sticks, and what is made from them follows by the same rules. An op is asked for its time
 with all that has to be restickified for it, divided as is best for itself; what costs least over the whole kernel is
-kept. Equal layers are changed alike.
+kept, unless a sum would go another way. Equal layers are changed alike.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..errors import Unsupported
 from ..loop_ir import Access, Kernel, LoopOp
 from .cost import Costs
 from .divide_work import divide_each
+from .fold_order import fold_orders
 from .insert_restickify import insert_restickify
 from .lift_ops import lift_ops
 from .lift_views import NotAligned, TooManyPieces
@@ -46,6 +47,7 @@ class _Chooser:
         self.limits = plan.cores, plan.span
         self.times: dict[object, tuple[float, float]] = {}  # of an op in layouts: all of it, and the moves alone
         self.orders: Orders = {}
+        self.folds = fold_orders(plan)
         self.trials = 0
         self.best, self.total = plan, self.time_of(plan)
 
@@ -84,7 +86,7 @@ class _Chooser:
             self.trials += 1
             tried = self.assigned(orders)
             total = self.time_of(tried)
-            if total < self.total - WORTH_US:
+            if total < self.total - WORTH_US and fold_orders(tried) == self.folds:
                 self.best, self.total, self.orders = tried, total, orders
                 return True
         return False

@@ -134,6 +134,8 @@ def _take_turns(plan: Plan, op: DeviceOp) -> None:
     for side in op.sides:
         side.turns = [side.steps[i] for i in turns]
     _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
+    if not op.counts:
+        _add_loop(op, 0, len(op.op.sizes) - 1 + more)
 
 
 def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:

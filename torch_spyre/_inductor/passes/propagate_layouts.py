@@ -139,9 +139,14 @@ def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
 
 
 def _dimension(plan: Plan, op: LoopOp, loop: int) -> int | None:
-    """The dimension of the output buffer that a loop runs along."""
+    """The dimension of the output buffer that a loop runs along, together with the tile loops around it."""
     buffer = plan.kernel.buffers[op.out.buffer]
+    step = op.out.strides[loop]
+    points = [op.sizes[loop]]
+    for turn in range(min(loop, len(op.turns)) - 1, -1, -1):
+        if op.out.strides[turn] == step * points[-1]:
+            points.append(points[-1] * op.sizes[turn])
     for dim, (n, stride) in enumerate(zip(buffer.size, buffer.stride, strict=True)):
-        if n == op.sizes[loop] and stride == op.out.strides[loop] and n > 1:
+        if n in points and stride == step and n > 1:
             return dim
     return None
