@@ -114,12 +114,16 @@ class _Tiler:
         return None if best is None else best.moved(first), refined
 
     def _across(self, kernel: Kernel, chain: Chain) -> int:
-        """Bytes that are made before a chain and that all of its turns need, or ops behind it: they may be in LX."""
-        needed = {name for op in kernel.ops[chain.last + 1 :] for name in op.reads()}
+        """Bytes that may be in LX besides: what all turns of a chain need, and what is made shortly before it for ops
+        shortly behind it."""
+        first, last = near(kernel, chain.first).start, near(kernel, chain.last).stop
+        made = {op.out.buffer for op in kernel.ops[first : chain.first]}
+        made |= {kernel.ops[at].out.buffer for at in chain.before}
+        found = made & {name for op in kernel.ops[chain.last + 1 : last] for name in op.reads()}
+        own = {kernel.ops[at].out.buffer for at in chain.loops}
         for at, loop in chain.loops.items():
-            needed |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]}
-        made = {op.out.buffer for at, op in enumerate(kernel.ops[: chain.last]) if at not in chain.loops}
-        sizes = [_bytes(kernel, name) for name in made & needed if kernel.buffers[name].kind == "internal"]
+            found |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]} - own
+        sizes = [_bytes(kernel, name) for name in found if kernel.buffers[name].kind == "internal"]
         return sum(size for size in sizes if size <= self.room)
 
     def _chains(self, kernel: Kernel, seed: int) -> list[Chain]:
