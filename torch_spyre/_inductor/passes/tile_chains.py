@@ -89,7 +89,8 @@ class _Tiler:
         op = self.kernel.ops[at]
         if not joins(op) or _held(self.kernel, op) <= self.room:
             return None
-        large = max((access.buffer for access in accesses(op)), key=lambda name: _bytes(self.kernel, name))
+        inside = (a.buffer for a in accesses(op) if self.kernel.buffers[a.buffer].kind == "internal")
+        large = max(inside, key=lambda name: _bytes(self.kernel, name))
         if large in self.seen:
             return None
         self.seen.add(large)
@@ -112,15 +113,22 @@ class _Tiler:
             whole = replace(part, ops=self.kernel.ops[first : last + 1])
             self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains], across)
         best = self.chosen[key]
-        return None if best is None else best.moved(first), refined
+        if best is None:
+            return None, refined
+        best = best.moved(first)
+        return best, replace(refined, ops=_split_inside(best, self.kernel.ops, refined.ops))
 
     def _across(self, kernel: Kernel, chain: Chain) -> int:
-        """Bytes that are made before a chain and that all of its turns need, or ops behind it: they may be in LX."""
-        needed = {name for op in kernel.ops[chain.last + 1 :] for name in op.reads()}
+        """Bytes that may be in LX besides: what all turns of a chain need, and what is made shortly before it for ops
+        shortly behind it."""
+        first, last = near(kernel, chain.first).start, near(kernel, chain.last).stop
+        made = {op.out.buffer for op in kernel.ops[first : chain.first]}
+        made |= {kernel.ops[at].out.buffer for at in chain.before}
+        found = made & {name for op in kernel.ops[chain.last + 1 : last] for name in op.reads()}
+        own = {kernel.ops[at].out.buffer for at in chain.loops}
         for at, loop in chain.loops.items():
-            needed |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]}
-        made = {op.out.buffer for at, op in enumerate(kernel.ops[: chain.last]) if at not in chain.loops}
-        sizes = [_bytes(kernel, name) for name in made & needed if kernel.buffers[name].kind == "internal"]
+            found |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]} - own
+        sizes = [_bytes(kernel, name) for name in found if kernel.buffers[name].kind == "internal"]
         return sum(size for size in sizes if size <= self.room)
 
     def _chains(self, kernel: Kernel, seed: int) -> list[Chain]:
@@ -138,11 +146,11 @@ class _Tiler:
 
     def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain], across: int) -> _Tiling | None:
         """Of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones."""
-        limit = time = WORTH * self._time(whole, None)
+        limit = time = WORTH * self._time(whole, whole, None)
         best = None
         for tilings in self._tilings(part, chains, across):
             for tiling in tilings:
-                now = self._time(part, tiling) if self._least(part, tiling) < time else limit
+                now = self._time(whole, part, tiling) if self._least(part, tiling) < time else limit
                 if now < time:
                     time, best = now, tiling
                 if now >= limit:
@@ -150,7 +158,7 @@ class _Tiler:
         if best is not None:
             large = self._large(part, best.loops[0][0])
             shorter = best.within(large[0], large[-1]) if len(large) > 1 else best
-            if shorter != best and self._time(part, shorter) < time:
+            if shorter != best and self._time(whole, part, shorter) < time:
                 best = shorter
         return best
 
@@ -196,11 +204,12 @@ class _Tiler:
         room = max(self.room - across, self.room // 4) * tiling.turns
         return all(_held(kernel, kernel.ops[at], own) <= room for at in inside)
 
-    def _time(self, part: Kernel, tiling: _Tiling | None) -> float:
+    def _time(self, whole: Kernel, part: Kernel, tiling: _Tiling | None) -> float:
         """Microseconds of a part of the kernel, planned by itself; infinite where it cannot be tiled so."""
-        kernel = Kernel(part.name, dict(part.buffers), list(part.ops))
+        kernel = Kernel(whole.name, dict(whole.buffers), list(whole.ops))
         try:
             if tiling is not None:
+                kernel.ops = _split_inside(tiling, whole.ops, part.ops)
                 tile_run(kernel, tiling, SCOPES)
             return _microseconds(kernel, self.given)
         except (Unsupported, NotAligned):
@@ -227,6 +236,12 @@ def tile_run(kernel: Kernel, tiling: _Tiling, scope: int) -> None:
     for at in positions:
         _cut_buffer(kernel, kernel.ops[at])
     tile(kernel, tiles, positions)
+
+
+def _split_inside(tiling: _Tiling, whole: list[LoopOp], split: list[LoopOp]) -> list[LoopOp]:
+    """The ops of a tiling with their loops split, all others as they were."""
+    inside = tiling.loops[0][0].loops
+    return [split[at] if at in inside else whole[at] for at in range(len(whole))]
 
 
 def _cut_buffer(kernel: Kernel, op: LoopOp) -> None:
@@ -280,7 +295,6 @@ def _part(kernel: Kernel, first: int, last: int) -> Kernel:
     """Some ops as a kernel of their own: what comes from outside is an input, what is used outside an output."""
     ops = kernel.ops[first : last + 1]
     outside = {name for op in (*kernel.ops[:first], *kernel.ops[last + 1 :]) for name in (op.out.buffer, *op.reads())}
-    written: set[str] = set()
     buffers: dict[str, Buffer] = {}
     for op in ops:
         for name in (*op.reads(), op.out.buffer):
@@ -293,7 +307,6 @@ def _part(kernel: Kernel, first: int, last: int) -> Kernel:
             elif buffer.kind == "internal" and name in outside:
                 buffer = replace(buffer, kind="output")
             buffers[name] = buffer
-        written.add(op.out.buffer)
     return Kernel("part", buffers, list(ops))
 
 
