@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -128,6 +128,23 @@ class Kernel:
         buffer = Buffer(name, dtype, tuple(size), contiguous(size) if stride is None else tuple(stride))
         self.buffers[name] = buffer
         return buffer
+
+    def part(self, first: int, last: int) -> Kernel:
+        """Some ops as a kernel of their own: what comes from outside is an input, what is used outside an output."""
+        ops = self.ops[first : last + 1]
+        outside = {name for op in (*self.ops[:first], *self.ops[last + 1 :]) for name in (op.out.buffer, *op.reads())}
+        buffers: dict[str, Buffer] = {}
+        for op in ops:
+            for name in (*op.reads(), op.out.buffer):
+                if name in buffers:
+                    continue
+                buffer = self.buffers[name]
+                if name in op.reads():
+                    buffer = replace(buffer, kind="input")
+                elif buffer.kind == "internal" and name in outside:
+                    buffer = replace(buffer, kind="output")
+                buffers[name] = buffer
+        return Kernel("part", buffers, list(ops))
 
     def to_json(self) -> str:
         """A text from which :func:`from_json` makes the same kernel: what compiled graphs carry."""

@@ -14,10 +14,11 @@ from dataclasses import replace
 from itertools import permutations
 from math import inf, prod
 
+from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Access, Kernel, LoopOp
 from .cost import Costs
-from .divide_work import divide_each
+from .divide_work import divide_each, divide_work
 from .fold_order import fold_orders
 from .insert_restickify import insert_restickify
 from .lift_ops import lift_ops
@@ -29,6 +30,8 @@ WORTH_US = 2.0  # of moves for an op, from where on other layouts are looked for
 TRIALS = 96  # whole assignments that are timed
 ORDERS = 12  # of one buffer
 MOST_DIMENSIONS = 5
+AROUND = 12  # ops that are planned with those that change
+MOST_AROUND = 100
 
 Orders = dict[str, tuple[int, ...]]  # of buffers that do not follow the rules
 
@@ -37,7 +40,7 @@ def choose_layouts(plan: Plan) -> list[Plan]:
     """The same kernel in layouts that make it faster than the rules do; none if the rules are best."""
     chooser = _Chooser(plan)
     chooser.improve()
-    return [chooser.assigned(chooser.orders)] if chooser.orders else []
+    return [chooser.assigned(chooser.orders)] if chooser.orders and chooser.helps_together() else []
 
 
 class _Chooser:
@@ -90,6 +93,18 @@ class _Chooser:
                 self.best, self.total, self.orders = tried, total, orders
                 return True
         return False
+
+    def helps_together(self) -> bool:
+        """Whether the first ops that it changes, and those around them, are faster too if they are planned together:
+        in LX it matters less how values lie."""
+        ops = self.plan.kernel.ops
+        changed = [at for at, op in enumerate(ops) if self.key(self.plan, op) != self.key(self.best, op)]
+        first = last = changed[0]
+        for at in changed:
+            last = at if at - last <= AROUND and at - first <= MOST_AROUND else last
+        places = max(first - AROUND, 0), min(last + AROUND, len(ops) - 1)
+        by_rule, chosen = (_planned_us(plan, *places) for plan in (self.plan, self.best))
+        return chosen < by_rule - WORTH_US
 
     def op(self, at: int) -> LoopOp:
         return self.best.kernel.ops[at]
@@ -145,6 +160,20 @@ def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
         total += time
         moves += time if each.op.name == "restickify" else 0
     return total, moves
+
+
+def _planned_us(plan: Plan, first: int, last: int) -> float:
+    """Microseconds of some ops, planned together as a kernel of their own."""
+    part = plan.kernel.part(first, last)
+    alone = Plan(part, plan.offsets, {name: plan.layouts[name] for name in part.buffers}, plan.cores, plan.span)
+    try:
+        insert_restickify(alone)
+        lift_ops(alone)
+        with config.patch(plan_bound=False):
+            divide_work(alone)
+    except (Unsupported, NotAligned, TooManyPieces):
+        return inf
+    return alone.planned_us
 
 
 def _accesses(op: LoopOp) -> list[Access]:

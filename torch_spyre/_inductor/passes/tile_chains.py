@@ -106,7 +106,7 @@ class _Tiler:
         shortest = min(chains, key=lambda chain: len(chain.loops))
         self.seen |= {refined.ops[at].out.buffer for at in shortest.loops}
         first, last = min(chain.first for chain in chains), max(chain.last for chain in chains)
-        part = _part(refined, first, last)
+        part = refined.part(first, last)
         across = self._across(refined, shortest)
         key = repr((_anonymous(part, self.given), seed - first, across))
         if key not in self.chosen:
@@ -289,25 +289,6 @@ def _microseconds(kernel: Kernel, given: Plan) -> float:
 
 def _layout(buffer: Buffer, given: Plan) -> SpyreTensorLayout:
     return given.layouts.get(buffer.name) or dense_layout(buffer)
-
-
-def _part(kernel: Kernel, first: int, last: int) -> Kernel:
-    """Some ops as a kernel of their own: what comes from outside is an input, what is used outside an output."""
-    ops = kernel.ops[first : last + 1]
-    outside = {name for op in (*kernel.ops[:first], *kernel.ops[last + 1 :]) for name in (op.out.buffer, *op.reads())}
-    buffers: dict[str, Buffer] = {}
-    for op in ops:
-        for name in (*op.reads(), op.out.buffer):
-            if name in buffers:
-                continue
-            buffer = kernel.buffers[name]
-            made = name == op.out.buffer and name not in op.reads()
-            if not made:
-                buffer = replace(buffer, kind="input")
-            elif buffer.kind == "internal" and name in outside:
-                buffer = replace(buffer, kind="output")
-            buffers[name] = buffer
-    return Kernel("part", buffers, list(ops))
 
 
 def _anonymous(kernel: Kernel, given: Plan) -> object:
