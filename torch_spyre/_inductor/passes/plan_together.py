@@ -213,9 +213,10 @@ class _Search:
                     self._accept(again)
 
     def _region(self, seed: int, slices: Slices, through_products: bool) -> dict[int, Slices]:
-        """The seed and what can follow it, one after the other."""
+        """The seed and what can follow it, one after the other; where layers repeat, no farther than two of them."""
         found, queue = {seed: slices}, [seed]
-        while queue:
+        _, period, _ = self.layers
+        while queue and (not period or len(found) < 2 * period):
             at = queue.pop(0)
             if at != seed and not through_products and self.ops[at].op.name == "matmul":
                 continue
