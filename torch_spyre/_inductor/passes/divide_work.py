@@ -77,14 +77,15 @@ def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
 
 
 def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
-    """As many cores as before, given to several loops so that none reaches too far; else what was chosen."""
+    """As many cores as before, given to several loops so that none reaches too far, the outer ones first; else what was
+    chosen."""
     kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind == "scan")
     fitting = [
         list(slices)
         for slices in divisions(plan, op, any_number=True)
         if prod(slices) >= prod(chosen) and max(slices[kept:], default=1) == 1
     ]
-    return max(fitting, key=prod, default=chosen)
+    return max(fitting, key=lambda slices: (prod(slices), slices), default=chosen)
 
 
 def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
