@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ...ops.table import OPS
+from .lift_views import Coordinates
 from .plan import DeviceOp, Plan
 
 
@@ -48,5 +49,9 @@ def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
         and bool(read)
         and not op.across
         and plan.elements(old) == elements
-        and all((side.steps, side.stick, side.constant) == (mine.steps, mine.stick, mine.constant) for side in read)
+        and all(_walk(side) == _walk(mine) for side in read)
     )
+
+
+def _walk(side: Coordinates) -> tuple[object, ...]:
+    return side.steps, side.stick, side.tile_dim, side.constant
