@@ -77,6 +77,22 @@ def test_one_value_in_two_places():
         assert torch.equal(got, expected.cpu())
 
 
+def test_sticks_of_other_dimensions_keep_their_place():
+    """Both are one stick wide where they are walked: as the steps go, either could lie where the other does."""
+
+    def doubled_in_place(x, parts):
+        y = x.softmax(0)
+        parts.add_(parts)
+        return y
+
+    torch.manual_seed(0)
+    given = [half(256, 256) for _ in range(2)]
+    given[1].copy_(given[0])
+    expected = run(doubled_in_place, [given[0], given[0].view(256, 64, 4)], planning="op_by_op")
+    assert torch.equal(run(doubled_in_place, [given[1], given[1].view(256, 64, 4)], sencores=1), expected)
+    assert torch.equal(given[0].cpu(), given[1].cpu())
+
+
 def test_scores_stay_with_their_head(programs):
     q, k, v = half(1, 32, 256, 128), half(1, 8, 256, 128), half(1, 8, 256, 128)
     run(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [q, k, v])
