@@ -64,14 +64,27 @@ def wanted_layout(shape: tuple[int, ...], dtype: torch.dtype, owners: Owners) ->
 
     The matrix unit wants a Linear's weight in sticks along the outputs, which is not PyTorch's order: one that lies
     along the inputs is turned on every call. A table of embeddings, tied to one or not, must keep rows whole. A
-    convolution is a product with its weight as a matrix.
+    convolution is a product with its weight as a matrix. In a batch of matrices, as of several experts, outputs lie
+    next to the sticks: the default layout has the first dimension there, and batches there slow the unit down.
     """
     if all(isinstance(module, nn.Linear) and name == "weight" for module, name in owners):
         return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
         terms = prod(shape[1:])
         return _C.SpyreTensorLayout([shape[0], terms], dtype)
+    if len(shape) == 3 and not any(isinstance(module, CONVOLUTIONS) for module, _ in owners):
+        return _experts(shape, dtype)
     return None
+
+
+def _experts(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+    """[inputs in sticks, experts, outputs, a stick]: a core that takes some of the inputs reaches all experts."""
+    experts, outputs, inputs = shape
+    device_dtype = _C.get_device_dtype(dtype)
+    stick = _C.get_elem_in_stick(dtype)
+    return _C.SpyreTensorLayout(
+        [-(-inputs // stick), experts, outputs, stick], [stick, outputs * inputs, inputs, 1], device_dtype
+    )
 
 
 def _unique_parameters(model: nn.Module) -> list[tuple[nn.Parameter, Owners]]:

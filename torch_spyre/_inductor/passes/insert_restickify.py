@@ -263,7 +263,7 @@ class _Inserter:
         found = self.made.get(key)
         if found is not None:
             return found
-        order = [i for i in moving if i != loop] + ([loop] if loop in moving else [])
+        order = _rows_first(op, [i for i in moving if i != loop]) + ([loop] if loop in moving else [])
         sparse = loop not in moving and bool(moving)
         copied = tuple(sizes[i] for i in order)
         buffer = plan.temporary(self.dtype(access), copied, tuple(range(len(order))), sparse)
@@ -303,7 +303,7 @@ class _Inserter:
         kept = len(op.sizes) - op.reduced
         sizes = op.sizes[:kept]
         folds = 0 <= loop < kept
-        order = [i for i in range(kept) if i != loop] + ([loop] if folds else [])
+        order = _rows_first(op, [i for i in range(kept) if i != loop]) + ([loop] if folds else [])
         buffer = self.plan.temporary(self.dtype(op.out), sizes, tuple(order), sparse=not folds and bool(order))
         through = Access(buffer.name, (*buffer.stride, *([0] * op.reduced)))
         self.add(replace(op, ins=tuple(ins), out=through))
@@ -325,6 +325,11 @@ class _Inserter:
 
     def dtype(self, access: Access) -> torch.dtype:
         return self.plan.kernel.buffers[access.buffer].dtype
+
+
+def _rows_first(op: LoopOp, loops: list[int]) -> list[int]:
+    """What comes first lies next to the sticks: in a matrix product rows, and not batches."""
+    return [*loops[-1:], *loops[:-1]] if op.name == "matmul" else loops
 
 
 def merged(op: LoopOp) -> LoopOp:
