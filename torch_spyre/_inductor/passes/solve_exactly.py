@@ -19,6 +19,7 @@ from math import prod
 from operator import itemgetter
 from typing import Any
 
+from ...card import description
 from .. import config
 from .divisions import Slices, divisions
 from .problem import Problem, Stay, repeated
@@ -30,7 +31,7 @@ PICOSECONDS = 1_000_000  # per microsecond: the solver counts in whole numbers
 WORKERS = 2
 ALL = 8000  # divisions of all ops together up to which none is left out
 SCHEMES = 4096  # ways in which several ops could write one buffer that are looked at
-PAIRS = 8000  # of divisions between which the ring is asked, in a kernel: 0.3 ms each
+PAIRS = 20000  # of divisions between which the ring is asked, in a kernel: 0.3 ms each
 ROUNDING = 1e-3  # microseconds
 
 Shown = tuple[Part | None, ...]  # by shared side: what the cores have of it; None where they fold together
@@ -182,9 +183,8 @@ class _Model:
         """Microseconds of the plan that is known."""
         total = sum(self.problem.copying_us(name, stay, self.given.__getitem__) for name, stay in stays.items())
         for at, slices in enumerate(self.given):
-            held = {position for name, position in self.shared[at] if name in stays}
-            sides = range(len(self.problem.ops[at].sides))
-            total += self.problem.time(at, slices, tuple(position in held for position in sides))
+            held = [position for name, position in self.shared[at] if name in stays]
+            total += self.problem.time(at, slices, _marked(len(self.problem.ops[at].sides), held))
         return total
 
     def _times(self, divided: Mapping[int, Iterable[Slices]]) -> dict[int, dict[Slices, float]]:
@@ -295,23 +295,44 @@ class _Model:
                     place.add(move)
 
     def _pairs(self, name: str) -> Iterator[tuple[float, _Place, Use, Part]]:
-        """Of places and what a reader may want elsewhere; first by how much of the slack both take: what is given
-        takes nothing."""
-        first, *readers = self.problem.uses[name]
-        writer, given = self._user(first), self.problem.part(first.at, first.position, self.given[first.at])
-        for use in {(self._user(use)[0], use.position): use for use in reversed(readers)}.values():
-            user = self._user(use)
-            mine = {part: self._excess(user[0], slices) for part, slices in self.parts[name][user].items()}
-            known = self.problem.part(use.at, use.position, self.given[use.at])
+        """Of places and what a reader may want elsewhere, where the ring could pay; first by how much of the slack both
+        take: what is given takes nothing."""
+        problem, parts = self.problem, self.parts[name]
+        first, *readers = problem.uses[name]
+        least = problem.turns[first.at] * description.constants()["ring_fixed_us"]
+        saved = {user: self._saved(user, mine) for user, mine in parts.items()}
+        ever = sum(max(mine.values(), default=0) for mine in saved.values())
+        writer = self._user(first)
+        given = {self._user(use): problem.part(use.at, use.position, self.given[use.at]) for use in (first, *readers)}
+        for user, use in {self._user(use): use for use in reversed(readers)}.items():
+            others = ever - max(saved[user].values(), default=0) - max(saved[writer].values(), default=0)
+            mine = {part: self._excess(user[0], slices) for part, slices in parts[user].items()}
             for place in self.places[name]:
-                excess = self._excess(writer[0], self.parts[name][writer][place.leads[0]])
+                (lead,) = place.leads
+                excess = self._excess(writer[0], parts[writer][lead])
                 for part, more in mine.items():
                     together = max(excess, more) if user[0] == writer[0] else excess + more
-                    if together > self.slack:
+                    if together + self.layers_of[name] * least > self.slack:
                         break
-                    if part not in place.agreed[user]:
-                        is_given = (place.leads[0], part) == (given, known)
-                        yield (-1.0 if is_given else together), place, use, part
+                    pays = others + saved[writer][lead] + saved[user][part] >= least
+                    if pays and part not in place.agreed[user]:
+                        yield (-1.0 if (lead, part) == (given[writer], given[user]) else together), place, use, part
+
+    def _saved(self, user: User, parts: Iterable[Part]) -> dict[Part, float]:
+        """By what an op has of one of its sides: microseconds that it saves at most if that is in LX."""
+        (at, position), problem = user, self.problem
+        op, found = problem.ops[at], dict.fromkeys(parts, 0.0)
+        others = sorted({other for _, other in self.shared[at]} - {position})
+        for held in chain.from_iterable(combinations(others, n) for n in range(len(others) + 1)):
+            through, inside = (
+                problem.costs.times(op, [(slices, sides) for slices in self.divisions[at]])
+                for sides in (_marked(len(op.sides), held), _marked(len(op.sides), (*held, position)))
+            )
+            for slices, far, near in zip(self.divisions[at], through, inside, strict=True):
+                part = problem.part(at, position, slices)
+                if part in found:
+                    found[part] = max(found[part], problem.turns[at] * (far - near))
+        return found
 
     def _move(self, name: str, place: _Place, use: Use, part: Part) -> _Move | None:
         parts, first = self.parts[name], self.problem.uses[name][0]
@@ -354,8 +375,8 @@ class _Model:
             names = {name for name, ok in zip(op.names, fits, strict=True) if ok}
             names -= {name for name, ok in zip(op.names, fits, strict=True) if not ok}
             for chosen in chain.from_iterable(combinations(sorted(names), n) for n in range(len(names) + 1)):
-                inside = {p for p, name in zip(positions, op.names, strict=True) if name in chosen}
-                sides = tuple(position in inside for position in range(len(self.problem.ops[at].sides)))
+                inside = [p for p, name in zip(positions, op.names, strict=True) if name in chosen]
+                sides = _marked(len(self.problem.ops[at].sides), inside)
                 options.append((shown, frozenset(chosen), [(slices, sides) for slices in same]))
         costs, mine, turns = self.problem.costs, self.problem.ops[at], self.problem.turns[at]
         most = min(self.times[at].values()) + self.slack / op.count
@@ -566,6 +587,11 @@ class _Model:
             return found, Proof("optimal", self.given_us, scope)
         bound = min(max(solver.best_objective_bound, 0) / PICOSECONDS, self.given_us)
         return found, Proof(solver.status_name(status).lower(), bound, scope)
+
+
+def _marked(count: int, those: Iterable[int]) -> tuple[bool, ...]:
+    marked = set(those)
+    return tuple(position in marked for position in range(count))
 
 
 def _always(slices: Slices) -> Callable[[int], Slices]:
