@@ -22,7 +22,7 @@ from typing import Any
 from ...card import description
 from .. import config
 from .divisions import Slices, divisions
-from .problem import Problem, Stay, repeated
+from .problem import Apart, Problem, Stay, repeated
 from .proof import Proof
 from .regions import Part, Residence, residence
 from .uses import Use, last_turn
@@ -110,6 +110,23 @@ class _Place:
         return chain(self.agreed[user], *(move.brought.get(user, ()) for move in self.moves.values()))
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A buffer at an op, where it was written; readers are counted from 1 on."""
+
+    in_span: bool  # it takes room there, if it does not move
+    to_come: tuple[int, ...] = ()  # who may read it there yet; none said: some certainly do
+    entering: tuple[int, ...] = ()  # whose copy would be made there or later
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Its copies at an op."""
+
+    begun: tuple[int, ...]  # readers that may have had one
+    to_come: tuple[int, ...]  # readers that may need one yet
+
+
 class _Model:
     def __init__(self, cp: Any, problem: Problem, slices: Sequence[Slices], stays: Mapping[str, Stay]) -> None:
         self.cp, self.problem, self.given = cp, problem, slices
@@ -138,6 +155,7 @@ class _Model:
         for op in self.ops.values():
             op.choices = list(self._choices(op))
         self.model = cp.CpModel()
+        self.away: dict[tuple[str, int], dict[Apart, Any]] = {}  # by buffer and reader
         self._choose_one_each()
         self._agree()
         self._limit_room()
@@ -469,68 +487,109 @@ class _Model:
     # --- room
 
     def _limit_room(self) -> None:
-        alive: list[Counter[tuple[str, str | User]]] = [Counter() for _ in self.problem.ops]
+        alive: list[Counter[tuple[str, _Source | _Copies]]] = [Counter() for _ in self.problem.ops]
         for name in self.problem.uses:
             for at, what in self._alive(name):
                 alive[at][self.alike[name], what] += 1
-        loads: dict[tuple[str, str | User], list[tuple[int, Any]]] = {}
+        loads: dict[tuple[str, _Source | _Copies], list[tuple[int, Any]]] = {}
         for together in {frozenset(each.items()): each for each in alive}.values():
-            most = sum(count * self._largest(*key) for key, count in together.items())
-            if most > self.problem.budget:
-                for key in together:
-                    if key not in loads:
-                        loads[key] = list(self._load(*key))
-                taken = [count * size * chosen for key, count in together.items() for size, chosen in loads[key]]
-                self.model.add(sum(taken) <= self.problem.budget)
+            if sum(count * self._largest(*key) for key, count in together.items()) <= self.problem.budget:
+                continue
+            for name, what in together:
+                if (name, what) not in loads:
+                    load = self._sources(name, what) if isinstance(what, _Source) else self._copies(name, what)
+                    loads[name, what] = list(load)
+            taken = [count * size * chosen for key, count in together.items() for size, chosen in loads[key]]
+            self.model.add(sum(taken) <= self.problem.budget)
 
-    def _alive(self, name: str) -> Iterator[tuple[int, str | User]]:
-        """When a buffer takes room, if it stays: ``always``, only ``still`` if it does not move, or only ``moving``;
-        and when a copy does that a reader has. With several readers that is no more than is sure: a copy may have
-        to wait for the next one."""
-        span, stands = self.problem.spans[name], self.alike[name]
-        if not any(place.moves for place in self.places[stands]):
-            yield from ((at, "always") for at in span)
+    def _alive(self, name: str) -> Iterator[tuple[int, _Source | _Copies]]:
+        """When a buffer and its copies may take room."""
+        span = self.problem.spans[name]
+        if not any(place.moves for place in self.places[self.alike[name]]):
+            yield from ((at, _Source(True)) for at in span)
             return
         first, *readers = self.problem.uses[name]
-        entry = min(self.problem.entry(first.at, use.at) for use in readers)
-        for at in range(first.at, max(span.stop, entry + 1)):
-            yield at, ("still" if at > entry else "always" if at in span else "moving")
-        taken: set[int] = set()
-        for use in readers:
-            last = last_turn(self.problem.plan, first.at, use.at)
-            mine = set(range(self.problem.entry(first.at, use.at), last + 1)) - taken
-            taken |= mine
-            yield from ((at, self._user(use)) for at in mine)
+        entry = {i: self.problem.entry(first.at, use.at) for i, use in enumerate(readers, 1)}
+        last = {i: last_turn(self.problem.plan, first.at, use.at) for i, use in enumerate(readers, 1)}
+        for at in range(first.at, max(last.values()) + 1):
+            begun = tuple(i for i in entry if entry[i] <= at)
+            to_come = tuple(i for i in entry if last[i] >= at)
+            entering = tuple(i for i in entry if entry[i] >= at)
+            all_enter = len(entering) == len(readers)
+            yield at, _Source(at in span) if all_enter else _Source(at in span, to_come, entering)
+            if begun:
+                yield at, _Copies(begun, to_come)
 
-    def _copies(self, name: str, user: User) -> dict[Part, int]:
-        """What the ring may bring to a reader, and how much of LX it takes at least."""
-        found: dict[Part, int] = {}
-        for place in self.places[name]:
-            for move in place.moves.values():
-                for part in move.brought.get(user, ()):
-                    found[part] = min(move.bytes, found.get(part, move.bytes))
+    def _largest(self, name: str, what: _Source | _Copies) -> int:
+        places = self.places[name]
+        if isinstance(what, _Source):
+            return max((place.there.bytes for place in places), default=0)
+        return sum(sorted(self._copied(name).values())[-len(what.begun) :])
+
+    def _copied(self, name: str) -> dict[Apart, int]:
+        """By division that some readers want: how much of LX a copy takes at least."""
+        found: dict[Apart, int] = {}
+        for move in chain.from_iterable(place.moves.values() for place in self.places[name]):
+            found[move.wanted.apart] = min(move.bytes, found.get(move.wanted.apart, move.bytes))
         return found
 
-    def _largest(self, name: str, what: str | User) -> int:
-        if isinstance(what, str):
-            return max((place.there.bytes for place in self.places[name]), default=0)
-        return max(self._copies(name, what).values(), default=0)
+    def _sources(self, name: str, what: _Source) -> Iterator[tuple[int, Any]]:
+        """Bytes of a buffer where it was written, and whether they are taken: until all who read it there have, and
+        the ring has brought it to the others."""
+        needed = self._needed(name, what) if what.to_come else None
+        for place in self.places[name]:
+            there = place.chosen if what.in_span else place.moving
+            if needed is not None and place.moves:
+                before, there = there, self.model.new_bool_var("")
+                self.model.add(there >= before + needed - 1)
+            yield place.there.bytes, there
 
-    def _load(self, name: str, what: str | User) -> Iterator[tuple[int, Any]]:
-        """Bytes, and whether they are taken."""
-        if isinstance(what, str):
-            for place in self.places[name]:
-                taken = {"always": place.chosen, "still": place.chosen - place.moving, "moving": place.moving}
-                yield place.there.bytes, taken[what]
-            return
-        use = next(use for use in self.problem.uses[name] if self._user(use) == what)
-        op, side = self.ops[self._key(use.at)], self.shared[use.at].index((name, use.position))
+    def _needed(self, name: str, what: _Source) -> Any:
+        """Whether some reader to come reads it there, or is the first to want it elsewhere."""
+        needed = self.model.new_bool_var("")
+        stays = sum(place.chosen for place in self.places[name])
+        for reader in what.to_come:
+            self.model.add(needed >= stays - sum(self._away(name, reader).values()))
+        for reader in what.entering:
+            for apart, away in self._away(name, reader).items():
+                before = [self._away(name, other).get(apart, 0) for other in range(1, reader)]
+                self.model.add(needed >= away - sum(before))
+        return needed
+
+    def _copies(self, name: str, what: _Copies) -> Iterator[tuple[int, Any]]:
+        """The same of the copies: from the first who reads one to the last."""
+        begun, to_come = ([self._away(name, reader) for reader in readers] for readers in (what.begun, what.to_come))
+        for apart, size in self._copied(name).items():
+            alive = self.model.new_bool_var("")
+            for one, other in product(begun, to_come):
+                if apart in one and apart in other:
+                    same = one is other
+                    self.model.add(alive >= (one[apart] if same else one[apart] + other[apart] - 1))
+            yield size, alive
+
+    def _away(self, name: str, reader: int) -> dict[Apart, Any]:
+        """By division that a reader may want: whether it reads a copy that is divided so."""
+        if (name, reader) in self.away:
+            return self.away[name, reader]
+        use = self.problem.uses[name][reader]
+        user, op = self._user(use), self.ops[self._key(use.at)]
+        side = [position for _, position in self.shared[use.at]].index(use.position)
         holding = _by(op.holding(name), lambda choice: choice.shown[side])
-        for part, size in self._copies(name, what).items():
-            away = self.model.new_bool_var("")
-            near = sum(place.chosen for place in self.places[name] if part in place.agreed[what])
-            self.model.add(away >= sum(holding[part]) - near)
-            yield size, away
+        bringing: dict[Apart, list[Any]] = defaultdict(list)
+        for move in chain.from_iterable(place.moves.values() for place in self.places[name]):
+            if move.brought.get(user):
+                bringing[move.wanted.apart].append(move.chosen)
+        found = self.away[name, reader] = {apart: self.model.new_bool_var("") for apart in bringing}
+        wanting: dict[Apart, list[Any]] = defaultdict(list)
+        for part, chosen in holding.items():
+            wanting[part.apart] += chosen
+            if part.apart in found:
+                near = sum(place.chosen for place in self.places[name] if part in place.agreed[user])
+                self.model.add(found[part.apart] >= sum(chosen) - near)
+        for apart, away in found.items():
+            self.model.add(away <= sum(bringing[apart]))
+            self.model.add(away <= sum(wanting[apart]))
+        return found
 
     # --- what is asked
 
