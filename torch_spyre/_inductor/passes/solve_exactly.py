@@ -31,7 +31,7 @@ PICOSECONDS = 1_000_000  # per microsecond: the solver counts in whole numbers
 WORKERS = 2
 ALL = 8000  # divisions of all ops together up to which none is left out
 SCHEMES = 4096  # ways in which several ops could write one buffer that are looked at
-PAIRS = 20000  # of divisions between which the ring is asked, in a kernel: 0.3 ms each
+PAIRS = 15000  # of divisions between which the ring is asked, in a kernel: 0.3 ms each
 ROUNDING = 1e-3  # microseconds
 
 Shown = tuple[Part | None, ...]  # by shared side: what the cores have of it; None where they fold together
@@ -301,11 +301,12 @@ class _Model:
 
     def _add_moves(self) -> None:
         """Copies between divisions that could both be in a better plan; if they are many, between the fastest."""
-        names = [name for name in self.places if self.problem.may_move(name)]
-        pairs = {name: list(self._pairs(name)) for name in names}
+        found = {name: list(self._pairs(name)) for name in self.places if self.problem.may_move(name)}
+        pairs = {name: mine for name, mine in found.items() if mine}
         if sum(map(len, pairs.values())) > PAIRS:
             self.all_pairs = False
-            pairs = {name: nsmallest(PAIRS // len(names), mine, key=itemgetter(0)) for name, mine in pairs.items()}
+            share = max(PAIRS // len(pairs), 1)
+            pairs = {name: nsmallest(share, mine, key=itemgetter(0)) for name, mine in pairs.items()}
         for name, mine in pairs.items():
             for excess, place, use, part in mine:
                 move = self._move(name, place, use, part)
@@ -644,8 +645,8 @@ class _Model:
         scope = ", ".join(limit for limit, holds in limits.items() if holds) or "all"
         if status == self.cp.INFEASIBLE:  # equal layers cannot be divided alike and be as fast as what is given
             return found, Proof("optimal", self.given_us, scope)
-        bound = min(max(solver.best_objective_bound, 0) / PICOSECONDS, self.given_us)
-        return found, Proof(solver.status_name(status).lower(), bound, scope)
+        bound = min(solver.best_objective_bound, self.given_us * PICOSECONDS) - 1  # as sums are rounded
+        return found, Proof(solver.status_name(status).lower(), max(bound, 0) / PICOSECONDS, scope)
 
 
 def _marked(count: int, those: Iterable[int]) -> tuple[bool, ...]:
