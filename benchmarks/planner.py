@@ -2,9 +2,10 @@
 
 The bound of the search leaves every op its best division and all that it could share in LX, each for itself; so no plan
 of these ops in these layouts is faster, and the gap is an upper limit of what a better plan could gain. The solver, if
-OR-Tools is installed, asks for what fits together: no plan of these ops in these layouts is faster than ``proved``, as
-the planner times ops, each by itself, and its gap is that of its plan by the same account. In the program a step that
-reads what the one before has just written takes somewhat longer, as the first columns say.
+OR-Tools is installed, asks for what fits together: no plan of these ops in these layouts, within the limits at the end
+of the line, is faster than ``proved``, as the planner times ops, each by itself, and its gap is that of its plan by the
+same account. In the program a step that reads what the one before has just written takes somewhat longer, as the first
+columns say.
 """
 
 import os

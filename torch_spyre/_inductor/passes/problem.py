@@ -137,7 +137,7 @@ class Problem:
         there = self.place(name, written, read)
         if there is not None:
             return Stay(there)
-        return None if name in self.clones else self._moved(name, divided)
+        return self._moved(name, divided)
 
     def place(self, name: str, written: list[Part], read: list[Part]) -> Residence | None:
         """Where a buffer can stay in LX if its cores have these parts of it; no reader changes where that is."""
@@ -149,12 +149,18 @@ class Problem:
             found = residence(written, read)
         return found if found and found.bytes <= self.budget else None
 
-    def _moved(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
-        """The same for a buffer that some of its readers want divided in another way than it is written."""
+    def may_move(self, name: str) -> bool:
+        """Whether its readers may have copies: one op writes it, and each copy serves the turn that it is made in."""
         first, *readers = self.uses[name]
         turns = self.ops[first.at].op.turns
-        if any(use.writes or self.ops[use.at].op.turns[: len(turns)] != turns for use in readers):
+        inside = (not use.writes and self.ops[use.at].op.turns[: len(turns)] == turns for use in readers)
+        return name not in self.clones and all(inside)
+
+    def _moved(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
+        """The same for a buffer that some of its readers want divided in another way than it is written."""
+        if not self.may_move(name):
             return None
+        first, *readers = self.uses[name]
         written = self.part(first.at, first.position, divided(first.at))
         home = residence([written], [])
         elsewhere: dict[Apart, list[Use]] = defaultdict(list)
@@ -167,14 +173,14 @@ class Problem:
                 elsewhere[part.apart].append(use)
         moves = []
         for wanting in elsewhere.values():
-            move = self._move(first.at, wanting, divided)
+            move = self.move(first.at, wanting, divided)
             if move is None or in_place.intersection(move.readers):
                 return None
             in_place.update(move.readers)
             moves.append(move)
         return Stay(home, tuple(moves)) if home and home.bytes <= self.budget else None
 
-    def _move(self, writer: int, wanting: list[Use], divided: Callable[[int], Slices]) -> Move | None:
+    def move(self, writer: int, wanting: list[Use], divided: Callable[[int], Slices]) -> Move | None:
         """One copy for ops that want the same division; they may want smaller parts than the one it is made for."""
         parts = [self.part(use.at, use.position, divided(use.at)) for use in wanting]
         most = wanting[max(range(len(parts)), key=lambda i: prod(parts[i].size))]
@@ -186,7 +192,7 @@ class Problem:
         if not found or not there or there.bytes > self.budget:
             return None
         readers = tuple(dict.fromkeys(use.at for use in wanting))
-        source, before = self.ops[writer].op.out.buffer, self._entry(writer, readers[0])
+        source, before = self.ops[writer].op.out.buffer, self.entry(writer, readers[0])
         return Move(source, before, readers, (most.at, most.position), there, self.turns[writer] * found[1])
 
     def _moving(self, writer: int, use: Use, divided: Callable[[int], Slices]) -> tuple[Part, float] | None:
@@ -199,7 +205,7 @@ class Problem:
         part = part_of(copy, copy.sides[-1], self.plan.elements(name), copy.slices)
         return part, relayout_us(self.plan, copy)
 
-    def _entry(self, writer: int, reader: int) -> int:
+    def entry(self, writer: int, reader: int) -> int:
         """The first op of the loops that only the reader is in: what is made in front of them serves all turns."""
         depth = len(self.ops[writer].op.turns)
         loop = self.ops[reader].op.turns[: depth + 1]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 # What a proof is about: all plans of these ops in these layouts, or only those that divide ops as some candidates do,
-# that divide equal layers alike, or that do without the ring. A search proves nothing.
-LIMITS = ("all", "candidates", "layers alike", "without the ring")
+# that divide equal layers alike, or that move buffers over the ring only between some. A search proves nothing.
+LIMITS = ("all", "candidates", "layers alike", "ring between candidates")
 
 
 @dataclass(frozen=True)
