@@ -42,8 +42,6 @@ def plan_together(plan: Plan, fixed: set[int], costs: Costs) -> None:
     plan.moves = [move for stay in search.resident.values() for move in stay.moves]
     if config.plan_bound:
         plan.bound_us = problem.bound(search.slices)
-        if proof.scope == "all":
-            plan.bound_us = max(plan.bound_us, proof.bound_us)
     plan.planner = report(plan.planned_us, proof, plan.bound_us, perf_counter() - begin)
 
 

@@ -243,12 +243,12 @@ class Problem:
 
     def bound(self, slices: Sequence[Slices]) -> float:
         """No plan of these ops in these layouts is faster: each in its best division, with all that it could share and
-        that fits in LX. ``slices``: of the fixed ones."""
-        total = 0.0
+        that fits in LX, none right behind the one that wrote what it reads. ``slices``: of the fixed ones."""
+        total, costs = 0.0, Costs(self.plan)
         for at, op in enumerate(self.ops):
             choices = [slices[at]] if at in self.fixed else list(divisions(self.plan, op, any_number=True))
             held = [(mine, held) for mine in choices for held in self.holdable(at, mine)]
-            total += self.turns[at] * min(self.costs.times(op, held))
+            total += self.turns[at] * min(costs.times(op, held))
         return total
 
     def holdable(self, at: int, slices: Slices) -> list[tuple[bool, ...]]:
