@@ -17,7 +17,7 @@ from .errors import Unsupported
 from .logging import log_pass, save_artifacts
 from .loop_ir import Kernel
 from .passes.build_specs import build_specs
-from .passes.choose_layouts import choose_layouts
+from .passes.choose_layouts import choose_layouts, may_gain
 from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.divide_work import divide_work
@@ -133,9 +133,14 @@ def _settle_layouts(plan: Plan) -> None:
 
 def _fastest(plan: Plan) -> Plan:
     """In the layouts of the rules, or in others where that is faster over the whole kernel."""
-    plans = [plan, *(choose_layouts(plan) if config.planning == "together" else ())]
-    for each in plans:
+    as_it_is = _copy(plan)
+    insert_restickify(plan)
+    plans = [plan]
+    if config.planning == "together" and may_gain(as_it_is, plan):
+        plans += choose_layouts(as_it_is)
+    for each in plans[1:]:
         insert_restickify(each)
+    for each in plans:
         lift_ops(each)
         divide_work(each)
     return min(plans, key=lambda each: each.planned_us)

@@ -36,6 +36,13 @@ MOST_AROUND = 100
 Orders = dict[str, tuple[int, ...]]  # of buffers that do not follow the rules
 
 
+def may_gain(plan: Plan, restickified: Plan) -> bool:
+    """Whether there is a value to lay out otherwise, and something that suffers: a move, or a batch of products."""
+    inside = any(buffer.kind == "internal" and len(buffer.size) > 1 for buffer in plan.kernel.buffers.values())
+    moves = len(restickified.kernel.ops) > len(plan.kernel.ops)
+    return inside and (moves or any(map(_is_batched, plan.kernel.ops)))
+
+
 def choose_layouts(plan: Plan) -> list[Plan]:
     """The same kernel in layouts that make it faster than the rules do; none if the rules are best."""
     chooser = _Chooser(plan)
@@ -72,8 +79,7 @@ class _Chooser:
             places[self.key(self.best, op)].append(at)
         ranked = sorted(places.items(), key=lambda each: -self.times[each[0]][1] * len(each[1]))
         for key, ats in ranked:
-            batched = self.op(ats[0]).name == "matmul" and prod(self.op(ats[0]).sizes[:-3]) > 1
-            if batched or self.times[key][1] > WORTH_US:
+            if _is_batched(self.op(ats[0])) or self.times[key][1] > WORTH_US:
                 yield key, ats
 
     def attempt(self, places: list[int], position: int) -> bool:
@@ -174,6 +180,10 @@ def _planned_us(plan: Plan, first: int, last: int) -> float:
     except (Unsupported, NotAligned, TooManyPieces):
         return inf
     return alone.planned_us
+
+
+def _is_batched(op: LoopOp) -> bool:
+    return op.name == "matmul" and prod(op.sizes[:-3]) > 1
 
 
 def _accesses(op: LoopOp) -> list[Access]:
