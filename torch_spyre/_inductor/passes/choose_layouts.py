@@ -22,7 +22,7 @@ from .divide_work import divide_each, divide_work
 from .fold_order import fold_orders
 from .insert_restickify import insert_restickify
 from .lift_ops import lift_ops
-from .lift_views import NotAligned, TooManyPieces
+from .lift_views import NotAligned
 from .plan import Plan
 from .propagate_layouts import propagate_layouts
 
@@ -87,8 +87,13 @@ class _Chooser:
         names = list(dict.fromkeys(_accesses(self.op(at))[position].buffer for at in places))
         buffers = self.best.kernel.buffers
         first = buffers[names[0]]
-        alike = [name for name in names if buffers[name].kind == "internal" and buffers[name].size == first.size]
-        for order in _orders(len(first.size)) if first.kind == "internal" else ():
+        asked_for = self.plan.kernel.buffers
+        alike = [
+            name
+            for name in names
+            if buffers[name].kind == "internal" and buffers[name].size == first.size and asked_for[name].order is None
+        ]
+        for order in _orders(len(first.size)) if alike else ():
             orders = self.orders | dict.fromkeys(alike, order)
             if orders == self.orders or self.trials >= TRIALS:
                 continue
@@ -118,7 +123,9 @@ class _Chooser:
     def assigned(self, orders: Orders) -> Plan:
         """The kernel with these orders, and what follows from them by rule."""
         kernel = self.plan.kernel
-        buffers = {name: replace(buffer, order=orders.get(name)) for name, buffer in kernel.buffers.items()}
+        buffers = {
+            name: replace(buffer, order=orders.get(name, buffer.order)) for name, buffer in kernel.buffers.items()
+        }
         tried = Plan(Kernel(kernel.name, buffers, kernel.ops), self.plan.offsets, dict(self.given), *self.limits)
         propagate_layouts(tried)
         return tried
@@ -158,7 +165,7 @@ def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
         lift_ops(alone)
         costs = Costs(alone)
         divide_each(alone, costs)
-    except (Unsupported, NotAligned, TooManyPieces):
+    except (Unsupported, NotAligned):
         return inf, inf
     total = moves = 0.0
     for each in alone.device_ops:
@@ -177,7 +184,7 @@ def _planned_us(plan: Plan, first: int, last: int) -> float:
         lift_ops(alone)
         with config.patch(plan_bound=False):
             divide_work(alone)
-    except (Unsupported, NotAligned, TooManyPieces):
+    except (Unsupported, NotAligned):
         return inf
     return alone.planned_us
 

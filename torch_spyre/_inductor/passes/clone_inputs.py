@@ -11,7 +11,7 @@ from ..loop_ir import Access, LoopOp
 from .lift_views import Coordinates
 from .lx_copies import LxCopy
 from .plan import STICK_BYTES, DeviceOp, Plan
-from .regions import Part, can_hold, part_of
+from .regions import Part, can_hold, fills_its_box, part_of
 from .uses import Use
 
 # Moves go from device memory to device memory, past LX.
@@ -52,7 +52,12 @@ def read_again(plan: Plan) -> dict[str, list[Use]]:
         if len({use.at for use in shown}) < 2 or plan.placement(name).replicas:
             continue
         if all(
-            op.op.name not in MOVES and op.op.turns == first.op.turns and side.turns == mine.turns and not side.jumps
+            op.op.name not in MOVES
+            and op.op.turns == first.op.turns
+            and side.turns == mine.turns
+            and not side.jumps
+            and not side.constant[-1]  # from the head of a stick on
+            and fills_its_box(op, side)  # the copy has what its first reader reads
             for op, side in ((plan.device_ops[use.at], side_of(plan, use)) for use in shown)
         ):
             found[name] = shown

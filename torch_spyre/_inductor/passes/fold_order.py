@@ -12,7 +12,9 @@ from ...ops.table import OPS
 from ..loop_ir import Access, LoopOp
 from .plan import Plan
 
-Order = tuple[int, tuple[int, ...]]  # the loop along the sticks, the others from the outermost on; counted from the end
+# The loop along the sticks, 0 for none, and the loops in the order of the device dimensions they move along: that along
+# the sticks moves tiles and lanes. Loops are counted from the end.
+Order = tuple[int, tuple[int, ...]]
 
 
 def fold_orders(plan: Plan) -> dict[tuple[str, int], Order]:
@@ -32,12 +34,16 @@ def _order(plan: Plan, op: LoopOp) -> Order:
     rank = len(op.sizes)
     lanes = plan.lane_loop(source, op.sizes) - rank
     folded = [i for i in range(rank - op.reduced, rank) if op.sizes[i] > 1 and source.strides[i]]
-    places = {i - rank: _place(plan, source, i) for i in folded}
-    return (lanes if lanes in places else 0), tuple(sorted(places, key=lambda loop: (places[loop], loop)))
+    places = [(place, i - rank) for i in folded for place in _places(plan, source, i, i - rank == lanes)]
+    return (lanes if lanes + rank in folded else 0), tuple(loop for _, loop in sorted(places))
 
 
-def _place(plan: Plan, access: Access, loop: int) -> int:
-    """The device dimension that a loop moves along."""
+def _places(plan: Plan, access: Access, loop: int, along_sticks: bool) -> list[int]:
+    """The device dimensions that a loop moves along."""
     layout, step = plan.layouts[access.buffer], access.strides[loop]
-    dims = zip(layout.device_size, layout.stride_map, strict=True)
-    return next((i for i, (n, unit) in enumerate(dims) if 0 < unit <= step < unit * n and step % unit == 0), -1)
+    dims = list(enumerate(zip(layout.device_size, layout.stride_map, strict=True)))
+    found = [i for i, (n, unit) in dims if 0 < unit <= step < unit * n and step % unit == 0][:1]
+    if along_sticks:
+        tile = layout.stride_map[-1] * layout.device_size[-1]
+        found += [i for i, (n, unit) in dims if unit == tile and n > 1][:1]
+    return found or [-1]

@@ -45,6 +45,22 @@ def lies_still(side: Coordinates) -> bool:
     return not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
 
 
+def fills_its_box(op: DeviceOp, side: Coordinates) -> bool:
+    """Whether an operand's points leave no sticks out between the first and the last along any dimension."""
+    for dim in range(len(side.constant) - 1):
+        ways = [
+            (row[dim], n) for loop, (row, n) in enumerate(zip(side.steps, op.counts, strict=True)) if loop != side.stick
+        ]
+        if side.stick >= 0 and dim == side.tile_dim:
+            ways.append((1, ceil_div(op.counts[side.stick], side.elements)))
+        reached = 1
+        for step, n in sorted(way for way in ways if way[0] and way[1] > 1):
+            if step > reached:
+                return False
+            reached += step * (n - 1)
+    return True
+
+
 def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
     """What every core but the last takes of each loop: whole sticks of all that lies along it."""
     points = []

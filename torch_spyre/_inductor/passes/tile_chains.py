@@ -321,7 +321,7 @@ def _rows(kernel: Kernel, chain: Chain) -> int:
 
 
 def _divisors(n: int) -> list[int]:
-    return [each for each in range(2, n + 1) if n % each == 0]
+    return [each for each in range(2, min(n, TURNS) + 1) if n % each == 0]
 
 
 def _own(kernel: Kernel, inside: set[int]) -> set[str]:
