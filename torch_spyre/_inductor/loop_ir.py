@@ -94,6 +94,10 @@ class LoopOp:
     turns: tuple[tuple[int, int], ...] = ()
     names: tuple[str, ...] = ()  # of the loops, "" for those without; empty where no op has hints
 
+    def accesses(self) -> list[Access]:
+        """What is read, in order, and what is written."""
+        return [*(each for each in self.ins if isinstance(each, Access)), self.out]
+
     def reads(self) -> list[str]:
         """Names of the buffers this op reads; a scatter also needs what its table held before."""
         names = [access.buffer for access in self.ins if isinstance(access, Access)]

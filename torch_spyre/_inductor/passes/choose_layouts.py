@@ -16,7 +16,7 @@ from math import inf, prod
 
 from .. import config
 from ..errors import Unsupported
-from ..loop_ir import Access, Kernel, LoopOp
+from ..loop_ir import Kernel, LoopOp
 from .cost import Costs
 from .divide_work import divide_each, divide_work
 from .fold_order import fold_orders
@@ -69,7 +69,7 @@ class _Chooser:
             if not found:
                 return
             key, places = found[0]
-            if not any(self.attempt(places, position) for position in range(len(_accesses(self.op(places[0]))))):
+            if not any(self.attempt(places, position) for position in range(len(self.op(places[0]).accesses()))):
                 refused.add(key)
 
     def suspects(self) -> Iterator[tuple[object, list[int]]]:
@@ -84,7 +84,7 @@ class _Chooser:
 
     def attempt(self, places: list[int], position: int) -> bool:
         """Other orders of one operand of equal ops; the first that helps is kept."""
-        names = list(dict.fromkeys(_accesses(self.op(at))[position].buffer for at in places))
+        names = list(dict.fromkeys(self.op(at).accesses()[position].buffer for at in places))
         buffers = self.best.kernel.buffers
         first = buffers[names[0]]
         asked_for = self.plan.kernel.buffers
@@ -144,14 +144,14 @@ class _Chooser:
         """Equal for ops that are equal but for the names of their buffers."""
         shown = [
             (access.strides, plan.offset(access), plan.layouts[access.buffer], plan.kernel.buffers[access.buffer].dtype)
-            for access in _accesses(op)
+            for access in op.accesses()
         ]
         return (op.name, op.sizes, op.reduced, tuple(count for _, count in op.turns), op.indirect, tuple(shown))
 
 
 def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
     """Microseconds of an op with what has to be moved for it, and of the moves alone."""
-    names = [access.buffer for access in _accesses(op)]
+    names = [access.buffer for access in op.accesses()]
     buffers = {name: replace(plan.kernel.buffers[name], kind="input") for name in names}
     alone = Plan(
         Kernel("alone", buffers, [op]),
@@ -191,10 +191,6 @@ def _planned_us(plan: Plan, first: int, last: int) -> float:
 
 def _is_batched(op: LoopOp) -> bool:
     return op.name == "matmul" and prod(op.sizes[:-3]) > 1
-
-
-def _accesses(op: LoopOp) -> list[Access]:
-    return [*(each for each in op.ins if isinstance(each, Access)), op.out]
 
 
 def _orders(rank: int) -> list[tuple[int, ...]]:

@@ -40,15 +40,11 @@ def pieces_of(plan: Plan, op: LoopOp) -> list[Piece]:
     try:
         pieces = lift(counts, sides)
     except NotAligned:  # a move between sticks
-        plain = [_without_sticks(plan, access, side) for access, side in zip(_accesses(op), sides, strict=False)]
+        plain = [_without_sticks(plan, access, side) for access, side in zip(op.accesses(), sides, strict=False)]
         pieces = lift(counts, [*plain, *sides[len(plain) :]])
     for piece in pieces:
         _write_replicas(piece, plan, op)
     return pieces
-
-
-def _accesses(op: LoopOp) -> list[Access]:
-    return [*(a for a in op.ins if isinstance(a, Access)), op.out]
 
 
 def _without_sticks(plan: Plan, access: Access, side: Side) -> Side:
@@ -58,7 +54,7 @@ def _without_sticks(plan: Plan, access: Access, side: Side) -> Side:
 
 def _write_replicas(piece: Piece, plan: Plan, op: LoopOp) -> None:
     replicas = plan.placement(op.out.buffer).replicas
-    out = piece.sides[len(_accesses(op)) - 1]
+    out = piece.sides[len(op.accesses()) - 1]
     for n, origin in enumerate(piece.origins):
         if origin < len(replicas):
             out.steps[n][replicas[origin].dim] = 1
@@ -140,7 +136,7 @@ def _take_turns(plan: Plan, op: DeviceOp) -> None:
 
 def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:
     name, tiles = op.names[turn].removeprefix("tiles of "), op.turns[turn][1]
-    elements = max(plan.elements(access.buffer) for access in _accesses(op))
+    elements = max(plan.elements(access.buffer) for access in op.accesses())
     return (
         f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)}"
         f"{f' ({op.source})' if op.source else ''} would begin tiles of {name} inside sticks, which hold {elements} "

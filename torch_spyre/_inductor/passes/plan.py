@@ -36,7 +36,7 @@ class DeviceOp:
     across: tuple[int, ...] = ()
 
     def accesses(self) -> list[Access]:
-        return [*(a for a in self.op.ins if isinstance(a, Access)), self.op.out]
+        return self.op.accesses()
 
 
 @dataclass(frozen=True)
