@@ -143,7 +143,7 @@ TEST("program: operands in LX are refused where nothing was left for them") {
 }
 
 TEST("program: LX is known core by core") {
-  // One core puts a stick behind what all have there, or over the end of it.
+  // One core puts a stick behind what all have there, or over the end of it, where the others keep what they have.
   const auto with_a_stick_at = [](int64_t address) {
     return lx_refusal([=](Program& p) {
       Step other = p.steps[0];
@@ -154,7 +154,9 @@ TEST("program: LX is known core by core") {
     });
   };
   CHECK(with_a_stick_at(1280).empty());
-  CHECK(with_a_stick_at(1152).find("which holds nothing there on core 3") != std::string::npos);
+  CHECK(with_a_stick_at(1152).empty());
+  CHECK(lx_refusal([](Program& p) { p.steps[0].slices = {2, 1}; }).find("which holds nothing there on core 3") !=
+        std::string::npos);
 }
 
 TEST("program: every core finds in its LX what it put there") {

@@ -241,7 +241,8 @@ class _LaidOut:
         self.owners: dict[int, list[tuple[torch.nn.Module, str]]] | None = None
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, torch.nn.Parameter) or tensor.device.type != "cpu" or _is_fake(tensor):
+        has_shape = isinstance(tensor, torch.nn.Parameter) and not isinstance(tensor, torch.nn.UninitializedParameter)
+        if not has_shape or tensor.device.type != "cpu" or _is_fake(tensor):
             return self.fn(tensor)
         from ..model_utils import wanted_layout
 

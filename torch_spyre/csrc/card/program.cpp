@@ -404,11 +404,21 @@ namespace {
 // Which sticks of LX hold something, step after step, and of how many cores, the first ones.
 class Occupied {
  public:
+  // Cores that do not write there still have what they had.
   void put(int64_t low, int64_t high, int cores) {
     low = low / kStickBytes * kStickBytes;
     high = (high + kStickBytes - 1) / kStickBytes * kStickBytes;
+    std::map<int64_t, Held> now;
+    for (const auto& [from, held] : held_)
+      if (from < high && held.end > low)
+        now[std::max(from, low)] = {std::min(held.end, high), std::max(held.cores, cores)};
     drop(low, high);
-    held_[low] = {high, cores};
+    for (const auto& [from, held] : now) {
+      if (low < from) held_[low] = {from, cores};
+      held_[from] = held;
+      low = held.end;
+    }
+    if (low < high) held_[low] = {high, cores};
   }
   void drop(int64_t low, int64_t high) {
     for (auto at = held_.begin(); at != held_.end();) {
