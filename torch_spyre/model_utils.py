@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from . import _C
 from .constants import DEVICE_NAME
@@ -22,6 +23,7 @@ from .device.properties import get_device_properties
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
+Layouts = Callable[[tuple[int, ...], torch.dtype], _C.SpyreTensorLayout]  # of a shape and dtype
 Progress = Callable[[int, int], None]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -60,7 +62,13 @@ def load_model_to_spyre(
 
 
 def wanted_layout(shape: tuple[int, ...], dtype: torch.dtype, owners: Owners) -> _C.SpyreTensorLayout | None:
-    """How a parameter should lie so that no compiled call moves it; None: as any tensor.
+    """How a parameter should lie so that no compiled call moves it; None: as any tensor."""
+    make = way_to_lie(shape, owners)
+    return None if make is None else make(shape, dtype)
+
+
+def way_to_lie(shape: tuple[int, ...], owners: Owners) -> Layouts | None:
+    """The same for all dtypes, also those that the card has not.
 
     The matrix unit wants a Linear's weight in sticks along the outputs, which is not PyTorch's order: one that lies
     along the inputs is turned on every call. A table of embeddings, tied to one or not, must keep rows whole. A
@@ -68,22 +76,30 @@ def wanted_layout(shape: tuple[int, ...], dtype: torch.dtype, owners: Owners) ->
     next to the sticks: the default layout has the first dimension there, and batches there slow the unit down.
     """
     if all(isinstance(module, nn.Linear) and name == "weight" for module, name in owners):
-        return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
+        return _along_outputs
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
-        terms = prod(shape[1:])
-        return _C.SpyreTensorLayout([shape[0], terms], dtype)
-    if len(shape) == 3 and not any(isinstance(module, CONVOLUTIONS) for module, _ in owners):
-        return _experts(shape, dtype)
+        return _as_matrix
+    if len(shape) == 3 and shape[0] > 1 and not any(isinstance(module, _ConvNd) for module, _ in owners):
+        return _by_experts
     return None
 
 
-def _experts(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+def _along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+    return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
+
+
+def _as_matrix(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+    return _C.SpyreTensorLayout([shape[0], prod(shape[1:])], dtype)
+
+
+def _by_experts(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
     """[inputs in sticks, experts, outputs, a stick]: a core that takes some of the inputs reaches all experts."""
     experts, outputs, inputs = shape
-    device_dtype = _C.get_device_dtype(dtype)
     stick = _C.get_elem_in_stick(dtype)
     return _C.SpyreTensorLayout(
-        [-(-inputs // stick), experts, outputs, stick], [stick, outputs * inputs, inputs, 1], device_dtype
+        [-(-inputs // stick), experts, outputs, stick],
+        [stick, outputs * inputs, inputs, 1],
+        _C.get_device_dtype(dtype),
     )
 
 

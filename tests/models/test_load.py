@@ -106,6 +106,50 @@ def test_weights_lie_along_their_outputs():
     assert wanted_layout((10,), torch.float16, [(head, "bias")]) is None
 
 
+class Experts(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.matrices = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x):
+        return x @ self.matrices.transpose(1, 2)
+
+
+def test_matrices_of_experts_lie_outputs_next_to_the_sticks():
+    torch.manual_seed(0)
+    experts, plain = Experts(6, 80, 100), Experts(6, 80, 100)
+    plain.load_state_dict(experts.state_dict())
+    x = torch.randn(6, 40, 100).half()
+    experts.to("spyre", torch.float16)
+    assert experts.matrices.device_tensor_layout().device_size == [2, 6, 80, 64]
+    plain.matrices = nn.Parameter(plain.matrices.detach().half().to("spyre"))
+    assert plain.matrices.device_tensor_layout() != experts.matrices.device_tensor_layout()
+    assert torch.equal(experts.matrices.cpu(), plain.matrices.cpu())
+    results = [torch.compile(each)(x.to("spyre")).cpu() for each in (experts, plain)]
+    assert torch.equal(*results)
+
+
+def test_what_is_one_matrix_lies_as_any_tensor():
+    """Positions are added to what lies so; a transposed convolution goes through its weight in its own way."""
+    assert wanted_layout((1, 197, 768), torch.float16, [(Experts(1, 1, 1), "matrices")]) is None
+    assert wanted_layout((64, 128, 3), torch.float16, [(nn.ConvTranspose1d(64, 128, 3), "weight")]) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_modules_of_numbers_that_the_card_has_not(dtype):
+    """On the CPU they are what they are, and they come to the card as numbers that it has."""
+    for module in (nn.Linear(8, 8), Experts(2, 8, 8)):
+        module.to(dtype)
+        values = [each.detach().clone() for each in module.parameters()]
+        module.to(dtype)
+        assert all(torch.equal(a, b) for a, b in zip(module.parameters(), values, strict=True))
+        with pytest.raises(TypeError, match=f"does not support dtype {dtype}"):
+            module.to("spyre")
+        if dtype.is_floating_point:
+            module.to("spyre", torch.float16)
+            assert {each.device.type for each in module.parameters()} == {"spyre"}
+
+
 @pytest.mark.parametrize("move", [lambda m: m.to("spyre"), lambda m: m.to("spyre", torch.float16), lambda m: m.spyre()])
 def test_modules_that_move_have_them_so(move):
     class Tied(nn.Module):

@@ -244,17 +244,17 @@ class _LaidOut:
         has_shape = isinstance(tensor, torch.nn.Parameter) and not isinstance(tensor, torch.nn.UninitializedParameter)
         if not has_shape or tensor.device.type != "cpu" or _is_fake(tensor):
             return self.fn(tensor)
-        from ..model_utils import wanted_layout
+        from ..model_utils import way_to_lie
 
         shape, owners = tuple(tensor.shape), self._owners_of(tensor)
-        if not owners or wanted_layout(shape, tensor.dtype, owners) is None:
+        make = way_to_lie(shape, owners) if owners else None
+        if make is None:
             return self.fn(tensor)
         moved = self.fn(torch.empty(0, dtype=tensor.dtype))  # where to, and as what
         if moved.device.type != DEVICE_NAME:
             return self.fn(tensor)
         value = tensor.detach().to(moved.dtype).contiguous()
-        layout = wanted_layout(shape, moved.dtype, owners)
-        return value.to(moved.device, device_layout=layout)  # type: ignore[call-overload]
+        return value.to(moved.device, device_layout=make(shape, moved.dtype))  # type: ignore[call-overload]
 
     def _owners_of(self, parameter: torch.Tensor) -> list[tuple[torch.nn.Module, str]]:
         if self.owners is None:
