@@ -127,12 +127,12 @@ def _settle_layouts(plan: Plan) -> None:
     together = config.planning == "together"
     if together and config.lx_planning:
         tile_products(plan.kernel, plan.cores)
-    log_pass("tiled", plan.kernel)
     propagate_layouts(plan, by_default=not together)
 
 
 def _fastest(plan: Plan) -> Plan:
     """In the layouts of the rules, or in others where that is faster over the whole kernel."""
+    log_pass("tiled", plan.kernel)
     as_it_is = _copy(plan)
     insert_restickify(plan)
     plans = [plan]

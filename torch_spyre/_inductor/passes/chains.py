@@ -50,10 +50,6 @@ def joins(op: LoopOp) -> bool:
     return OPS[op.name].kind in KINDS and not (op.hints or op.turns or op.indirect)
 
 
-def accesses(op: LoopOp) -> list[Access]:
-    return [op.out, *(each for each in op.ins if isinstance(each, Access))]
-
-
 def kept(op: LoopOp) -> int:
     """Loops that are not folded."""
     return len(op.sizes) - op.reduced
@@ -78,7 +74,7 @@ def split_alike(kernel: Kernel, positions: Sequence[int]) -> None:
 
 
 def _note(kernel: Kernel, op: LoopOp, units: dict[str, set[int]]) -> None:
-    for access in accesses(op):
+    for access in op.accesses():
         if kernel.buffers[access.buffer].kind == "internal":
             moving = (s for n, s in zip(op.sizes, access.strides, strict=True) if n > 1 and s > 0)
             units.setdefault(access.buffer, set()).update(moving)
@@ -87,7 +83,7 @@ def _note(kernel: Kernel, op: LoopOp, units: dict[str, set[int]]) -> None:
 def _cut(op: LoopOp, units: dict[str, set[int]]) -> tuple[int, int] | None:
     """A loop to be split, and the points of its inner part."""
     for loop in range(kept(op) - (2 if op.name == "matmul" else 0)):
-        for access in accesses(op):
+        for access in op.accesses():
             stride, n = access.strides[loop], op.sizes[loop]
             for unit in sorted(units.get(access.buffer, ())) if stride > 0 else ():
                 inner = unit // stride
@@ -166,17 +162,15 @@ def _keeps_apart(kernel: Kernel, chain: Chain) -> bool:
     """What lies between its ops can move in front, and no row needs what another makes."""
     if not all(_moves_in_front(kernel, chain, at) for at in chain.before):
         return False
-    scratch = Kernel(kernel.name, kernel.buffers, [_named(kernel.ops[at], loop) for at, loop in sorted_loops(chain)])
+    scratch = Kernel(
+        kernel.name, kernel.buffers, [_named(kernel.ops[at], loop) for at, loop in sorted(chain.loops.items())]
+    )
     rows = next(kernel.ops[at].sizes[loop] for at, loop in chain.loops.items())
     try:
         check_tiles(scratch, list(range(len(scratch.ops))), DIMENSION, rows)
     except Unsupported:
         return False
     return True
-
-
-def sorted_loops(chain: Chain) -> list[tuple[int, int]]:
-    return sorted(chain.loops.items())
 
 
 def _named(op: LoopOp, loop: int) -> LoopOp:
@@ -212,13 +206,13 @@ def _follow(kernel: Kernel, window: range, seed: int, loop: int) -> dict[int, in
 
 
 def _learn(op: LoopOp, loop: int, known: dict[str, tuple[int, int]]) -> None:
-    for access in accesses(op):
+    for access in op.accesses():
         if access.strides[loop]:
             known.setdefault(access.buffer, (access.strides[loop], op.sizes[loop]))
 
 
 def _along(op: LoopOp, known: dict[str, tuple[int, int]]) -> Iterator[int]:
-    for access in accesses(op):
+    for access in op.accesses():
         for loop in range(kept(op)):
             if op.sizes[loop] > 1 and known.get(access.buffer) == (access.strides[loop], op.sizes[loop]):
                 yield loop

@@ -20,7 +20,7 @@ from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Buffer, Kernel, LoopOp
-from .chains import Chain, accesses, alike, chain_of, joins, kept, near, split_alike
+from .chains import Chain, alike, chain_of, joins, kept, near, split_alike
 from .coarse_tile import check_tiles, tile
 from .cost import Costs
 from .divide_work import divide_work
@@ -89,7 +89,7 @@ class _Tiler:
         op = self.kernel.ops[at]
         if not joins(op) or _held(self.kernel, op) <= self.room:
             return None
-        inside = (a.buffer for a in accesses(op) if self.kernel.buffers[a.buffer].kind == "internal")
+        inside = (a.buffer for a in op.accesses() if self.kernel.buffers[a.buffer].kind == "internal")
         large = max(inside, key=lambda name: _bytes(self.kernel, name))
         if large in self.seen:
             return None
@@ -127,7 +127,7 @@ class _Tiler:
         found = made & {name for op in kernel.ops[chain.last + 1 : last] for name in op.reads()}
         own = {kernel.ops[at].out.buffer for at in chain.loops}
         for at, loop in chain.loops.items():
-            found |= {each.buffer for each in accesses(kernel.ops[at]) if not each.strides[loop]} - own
+            found |= {each.buffer for each in kernel.ops[at].accesses() if not each.strides[loop]} - own
         sizes = [_bytes(kernel, name) for name in found if kernel.buffers[name].kind == "internal"]
         return sum(size for size in sizes if size <= self.room)
 
@@ -187,7 +187,7 @@ class _Tiler:
         again: dict[str, int] = {}
         for at in tiling.loops[0][0].loops:
             op = kernel.ops[at]
-            for access in accesses(op):
+            for access in op.accesses():
                 still = not any(access.strides[chain.loops[at]] for chain, _ in tiling.loops)
                 if still and access.buffer in self.given.layouts:
                     points = prod(n for n, stride in zip(op.sizes, access.strides, strict=True) if stride)
@@ -333,7 +333,7 @@ def _own(kernel: Kernel, inside: set[int]) -> set[str]:
 
 def _held(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
     """Bytes inside the kernel that an op shows; a pointwise result takes the place of an operand as large as it."""
-    names = {access.buffer for access in accesses(op) if kernel.buffers[access.buffer].kind == "internal"}
+    names = {access.buffer for access in op.accesses() if kernel.buffers[access.buffer].kind == "internal"}
     sizes = {name: _bytes(kernel, name) for name in names if among is None or name in among}
     if OPS[op.name].kind == "pointwise" and op.out.buffer in sizes:
         mine = sizes.pop(op.out.buffer)
