@@ -108,7 +108,9 @@ class Card {
   struct Job;
   void submit(int stream, Task task, std::initializer_list<Held> uses, Wait wait = Wait::no);
   void submit_and_wait(Stream& stream, Task task);
+  bool share_memory(const Schedule& schedule, const std::vector<Held>& arguments) const;
   void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
+  void run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx);
   void run_job(Job& job);
   Picoseconds wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int stream);
   void settle_lx(Program& program) const;

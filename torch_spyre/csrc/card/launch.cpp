@@ -1,11 +1,12 @@
 // Preparing and launching card programs and the plans made of them.
 #include <algorithm>
-#include <cfenv>
 #include <cstring>
 
+#include "arithmetic.h"
 #include "card.h"
 #include "compute.h"
 #include "index_ops.h"
+#include "segment.h"
 #include "strict.h"
 
 namespace spyre {
@@ -25,19 +26,6 @@ Convert copy_of(int64_t bytes) {
   return host_to_device(kSameBytes[bytes / 2]);
 }
 
-// The card knows no flush-to-zero and rounds to nearest, whatever the process has set for its threads.
-class CardArithmetic {
- public:
-  CardArithmetic() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~CardArithmetic() { std::fesetenv(&before_); }
-
- private:
-  std::fenv_t before_;
-};
-
 }  // namespace
 
 std::shared_ptr<const Program> Card::prepare(Program program) const {
@@ -45,6 +33,7 @@ std::shared_ptr<const Program> Card::prepare(Program program) const {
   program.time = duration(program, clock_);
   program.numbers = numbers_of(program);
   settle_lx(program);
+  if (mode_ == Mode::run) program.schedule = schedule_of(program);
   return std::make_shared<const Program>(std::move(program));
 }
 
@@ -57,6 +46,7 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
     if (!step.program) continue;
     auto program = std::make_shared<Program>(*step.program);
     settle_lx(*program);
+    if (mode_ == Mode::run) program->schedule = schedule_of(*program);
     step.program = std::move(program);
   }
   return std::make_shared<const JobPlan>(std::move(plan));
@@ -160,42 +150,70 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
   release_own();
 }
 
-void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const Step& step = program.steps[i];
-    std::vector<Held> held;
-    std::vector<std::byte*> bases;
-    for (const Operand& operand : step.operands) {
-      held.push_back(operand.is_constant() ? Held{} : operand.in_lx() ? lx : arguments[operand.argument]);
-      bases.push_back(operand.is_constant() ? nullptr : address(held.back()));
+// Whether arguments are the same memory, one of which is written: steps then meet where the program does not say so.
+bool Card::share_memory(const Schedule& schedule, const std::vector<Held>& arguments) const {
+  const auto range = [&](int argument) {
+    const Held& held = arguments[argument];
+    std::byte* begin = held.block ? address(held) : nullptr;
+    return std::pair(begin, begin + (held.block ? held.block->bytes : 0));
+  };
+  for (const int written : schedule.written) {
+    const auto [low, high] = range(written);
+    for (const int used : schedule.used) {
+      const auto [from, to] = range(used);
+      if (used != written && low < to && from < high) return true;
     }
-    if (shadow_) check_step(program, i, held, bases);
-    const auto side = [&](size_t operand) {
-      return Side{bases[operand], element_bytes(step.operands[operand].format)};
-    };
-    engine_.parallel_for(step.cores(), [&](int64_t index) {
-      const CardArithmetic arithmetic;
-      const int core = static_cast<int>(index);
-      switch (step.op) {
-        case OpCode::fill:
-          for (const Nest& nest : core_pieces(step, core)) fill_nest(engine_, nest, side(0), &step.constant);
-          return;
-        case OpCode::copy:
-        case OpCode::restickify:
-          for (const Nest& nest : core_pieces(step, core))
-            copy_nest(engine_, nest, side(0), side(1), copy_of(side(0).element_bytes));
-          return;
-        case OpCode::elementwise:
-          return run_elementwise(step, core, bases);
-        case OpCode::reduce:
-          return run_reduce(step, core, bases);
-        case OpCode::matmul:
-          return run_matmul(step, core, bases);
-        default:
-          return run_indexed(step, core, bases);
-      }
-    });
   }
+  return false;
+}
+
+void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
+  std::vector<std::byte*> bases;
+  for (const Held& held : arguments) bases.push_back(held.block ? address(held) : nullptr);
+  if (!program.schedule || share_memory(*program.schedule, arguments)) {
+    for (size_t i = 0; i < program.steps.size(); ++i) run_step(program, i, arguments, lx);
+    return;
+  }
+  for (const Segment& segment : program.schedule->segments) {
+    if (!segment.items.empty())
+      run_segment(engine_, program, segment, bases, lx.block ? address(lx) : nullptr);
+    else
+      for (size_t i = segment.begin; i < segment.end; ++i) run_step(program, i, arguments, lx);
+  }
+}
+
+void Card::run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx) {
+  const Step& step = program.steps[index];
+  std::vector<Held> held;
+  std::vector<std::byte*> bases;
+  for (const Operand& operand : step.operands) {
+    held.push_back(operand.is_constant() ? Held{} : operand.in_lx() ? lx : arguments[operand.argument]);
+    bases.push_back(operand.is_constant() ? nullptr : address(held.back()));
+  }
+  if (shadow_) check_step(program, index, held, bases);
+  const auto side = [&](size_t operand) { return Side{bases[operand], element_bytes(step.operands[operand].format)}; };
+  engine_.parallel_for(step.cores(), [&](int64_t index) {
+    const CardArithmetic arithmetic;
+    const int core = static_cast<int>(index);
+    switch (step.op) {
+      case OpCode::fill:
+        for (const Nest& nest : core_pieces(step, core)) fill_nest(engine_, nest, side(0), &step.constant);
+        return;
+      case OpCode::copy:
+      case OpCode::restickify:
+        for (const Nest& nest : core_pieces(step, core))
+          copy_nest(engine_, nest, side(0), side(1), copy_of(side(0).element_bytes));
+        return;
+      case OpCode::elementwise:
+        return run_elementwise(step, core, bases);
+      case OpCode::reduce:
+        return run_reduce(step, core, bases);
+      case OpCode::matmul:
+        return run_matmul(step, core, bases);
+      default:
+        return run_indexed(step, core, bases);
+    }
+  });
 }
 
 // Strict mode: nothing is read that was never written, and no core touches what another one writes in the same step.

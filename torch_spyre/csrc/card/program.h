@@ -95,6 +95,8 @@ struct Step {
   int cores() const { return static_cast<int>(product(slices)); }
 };
 
+struct Schedule;  // segment.h
+
 struct Program {
   std::string name;
   std::vector<int64_t> argument_bytes;
@@ -102,6 +104,7 @@ struct Program {
   Picoseconds time = -1;  // modelled; settled by Card::prepare, negative before
   int numbers = 0;        // that a launch has to give; settled by Card::prepare
   int64_t lx_bytes = 0;   // of every core; settled by Card::prepare
+  std::shared_ptr<const Schedule> schedule{};  // which steps run together; settled by Card::prepare in run mode
 };
 
 // Bytes of each core's LX that operands lie in, up to the last.

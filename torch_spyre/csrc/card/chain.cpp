@@ -1,0 +1,145 @@
+#include "chain.h"
+
+#include <cstring>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "formats.h"
+
+#define SPYRE_INLINE inline __attribute__((always_inline))
+
+namespace spyre {
+namespace {
+
+using Handler = decltype(Link::run);
+
+// Which part of a tile is in registers.
+struct Part {
+  int64_t row[2];
+  int64_t lane;   // the first
+  int64_t lanes;  // of each row that there are
+};
+
+struct Level {
+  const char* name;
+  Handler (*find)(LinkKind kind, Source source);
+  Handler end;
+  void (*run)(const Link* links, int64_t rows, int64_t lanes);
+};
+
+#pragma GCC push_options
+#pragma GCC optimize("no-trapping-math")
+
+namespace portable {
+constexpr const char* kName = "portable";
+constexpr int kLanes = 4;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
+  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
+  return sum;
+}
+SPYRE_INLINE bool any(Words x) {
+  int32_t found = 0;
+  for (int i = 0; i < kLanes; ++i) found |= x[i];
+  return found != 0;
+}
+#include "chain_simd.inc"
+}  // namespace portable
+
+#if defined(__x86_64__)
+namespace avx2 {
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+constexpr const char* kName = "avx2";
+constexpr int kLanes = 8;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
+SPYRE_INLINE bool any(Words x) { return !_mm256_testz_si256(__m256i(x), __m256i(x)); }
+#include "chain_simd.inc"
+#pragma GCC pop_options
+}  // namespace avx2
+
+namespace avx512 {
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+constexpr const char* kName = "avx512";
+constexpr int kLanes = 16;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
+SPYRE_INLINE bool any(Words x) { return _mm512_test_epi32_mask(__m512i(x), __m512i(x)) != 0; }
+#include "chain_simd.inc"
+#pragma GCC pop_options
+}  // namespace avx512
+#endif
+#pragma GCC pop_options
+
+#if defined(__x86_64__)
+const Level* const kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};
+#else
+const Level* const kLevels[] = {&portable::kLevel};
+#endif
+
+const Level& level_named(const char* name) {
+  for (const Level* level : kLevels)
+    if (!std::strcmp(level->name, name)) return *level;
+  return portable::kLevel;
+}
+const Level& level() {
+  static const Level& chosen = level_named(simd_level());
+  return chosen;
+}
+
+}  // namespace
+
+std::optional<LinkKind> unary_link(std::string_view op) {
+  constexpr std::pair<std::string_view, LinkKind> kUnary[] = {
+      {"square", LinkKind::square}, {"neg", LinkKind::neg}, {"abs", LinkKind::magnitude}, {"exp", LinkKind::exp}};
+  for (const auto& [name, kind] : kUnary)
+    if (name == op) return kind;
+  return {};
+}
+
+std::optional<BinaryLink> binary_link(std::string_view op) {
+  constexpr std::pair<std::string_view, BinaryLink> kBinary[] = {
+      {"add", {LinkKind::add, LinkKind::add}},           {"sub", {LinkKind::sub, LinkKind::from}},
+      {"mul", {LinkKind::mul, LinkKind::mul}},           {"div", {LinkKind::div, LinkKind::into}},
+      {"maximum", {LinkKind::maximum, LinkKind::under}}, {"minimum", {LinkKind::minimum, LinkKind::over}}};
+  for (const auto& [name, kinds] : kBinary)
+    if (name == op) return kinds;
+  return {};
+}
+
+std::optional<LinkKind> fold_link(std::string_view op, Source source) {
+  struct Row {
+    std::string_view name;
+    LinkKind sticks, halves;
+  };
+  constexpr Row kFolds[] = {{"add", LinkKind::fold_add, LinkKind::fold_add_halves},
+                            {"maximum", LinkKind::fold_maximum, LinkKind::fold_maximum_halves},
+                            {"minimum", LinkKind::fold_minimum, LinkKind::fold_minimum_halves},
+                            {"mul", LinkKind::fold_mul, LinkKind::fold_mul_halves}};
+  for (const Row& row : kFolds)
+    if (row.name == op) return source == Source::floats ? row.halves : row.sticks;
+  return {};
+}
+
+Handler find_link(LinkKind kind, Source source) { return level().find(kind, source); }
+Handler end_link() { return level().end; }
+void run_chain(const Link* links, int64_t rows, int64_t lanes) { level().run(links, rows, lanes); }
+
+// For tests: the chains of one instruction set, which the machine must have.
+namespace detail {
+Handler find_link(const char* simd, LinkKind kind, Source source) { return level_named(simd).find(kind, source); }
+Handler end_link(const char* simd) { return level_named(simd).end; }
+void run_chain(const char* simd, const Link* links, int64_t rows, int64_t lanes) {
+  level_named(simd).run(links, rows, lanes);
+}
+}  // namespace detail
+
+}  // namespace spyre

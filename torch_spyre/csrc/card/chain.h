@@ -1,0 +1,61 @@
+// Chains of operations on a tile of decoded elements. What follows each other on the same elements is carried out on a
+// few vectors at a time that stay in registers; a link of a chain may read and write the card's formats in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace spyre {
+
+constexpr int64_t kRow = 64;       // elements of a row of a tile: a stick of SEN169
+constexpr int64_t kTileRows = 16;  // of a tile at most: four tiles of fp32 take half of a 32 KiB cache
+
+// Loops of a pass over tiles: rows by core, rows of a core, then others.
+constexpr size_t kLoops = 10, kOuterRows = 0, kInnerRows = 1;
+
+// Where a link finds its second operand: SEN169 codes or floats in memory, or one number per row.
+enum class Source : uint8_t { codes, floats, splat };
+constexpr int kSources = 3;
+
+// What a link does to the value x in registers; y is its operand.
+enum class LinkKind : uint8_t {
+  load,                                                                // y
+  add, sub, from, mul, div, into, maximum, under, minimum, over,       // x op y; `from`: y - x, `into`: y / x, `under`,
+                                                                       // `over`: maximum and minimum of y and x
+  square, neg, magnitude, exp,                                         // of x
+  canonical,                                                           // every NaN becomes the canonical one
+  round,                                                               // to SEN169
+  store,                                                               // x to codes, rounding it, or to floats
+  fold_add, fold_maximum, fold_minimum, fold_mul,                      // y = y op x, 64 lanes a row
+  fold_add_halves, fold_maximum_halves, fold_minimum_halves, fold_mul_halves,  // 32 lanes a row, the lower half first
+};
+constexpr int kLinkKinds = int(LinkKind::fold_mul_halves) + 1;
+
+// Row r of memory is at `at` + r * `row_stride`. Of floats, lanes from 32 on lie `half` bytes further than lane 0.
+struct Link {
+  void (*run)();  // of find_link
+  std::byte* at;
+  int64_t row_stride, half;
+  bool canonical;  // round, store: a NaN is one that an operation has made
+};
+
+// The source matters to kinds that have an operand in memory.
+decltype(Link::run) find_link(LinkKind kind, Source source);
+
+// The links of tile operations that have one.
+struct BinaryLink {
+  LinkKind in_order, swapped;  // x op y, y op x
+};
+std::optional<LinkKind> unary_link(std::string_view op);
+std::optional<BinaryLink> binary_link(std::string_view op);
+// Folding what has the form of the source.
+std::optional<LinkKind> fold_link(std::string_view op, Source source);
+
+// Runs links, of which the last is followed by one of end_link, on rows of the first `lanes` lanes. Lanes behind them
+// may be read, as sticks are there as a whole, and are never written.
+decltype(Link::run) end_link();
+void run_chain(const Link* links, int64_t rows, int64_t lanes);
+
+}  // namespace spyre

@@ -1,0 +1,278 @@
+// Turns steps over the same points into what a pass does to a tile.
+#include <algorithm>
+
+#include "compute.h"
+#include "segment.h"
+
+namespace spyre {
+
+namespace {
+
+Dims points_of(const Member& member) {
+  return member.shape.in_lx ? points_per_core(member.step) : member.step.extents;
+}
+
+// A dimension of a step, as the loops of a pass go along it.
+struct Dimension {
+  size_t index;
+  bool is_row, is_lanes;
+  int64_t cores, count;  // by core, and points or sticks of a core
+};
+
+std::vector<Dimension> dimensions_of(const Member& member) {
+  const Dims points = points_of(member);
+  std::vector<Dimension> all;
+  for (size_t d = 0; d < points.size(); ++d) {
+    if (member.step.extents[d] == 1) continue;
+    const int i = static_cast<int>(d);
+    const bool is_lanes = i == member.shape.lanes;
+    all.push_back({d, i == member.shape.row, is_lanes, member.shape.in_lx ? member.step.slices[d] : 1,
+                   is_lanes ? (points[d] + kRow - 1) / kRow : points[d]});
+  }
+  return all;
+}
+
+View view_of(const Member& member, size_t index, int64_t inner_rows) {
+  const Step& step = member.step;
+  const Operand& operand = step.operands[index];
+  View view{operand.argument, operand.offset, operand.format, Source::splat, {}, 0, member.index, index};
+  if (operand.is_constant()) return view;
+  if (member.shape.lanes >= 0 && operand.stick == member.shape.lanes)
+    view.source = operand.format == DataFormat::SEN169_FP16 ? Source::codes : Source::floats;
+  size_t next = kInnerRows + 1;
+  for (const Dimension& dimension : dimensions_of(member)) {
+    int64_t stride = operand.strides[dimension.index];
+    if (dimension.is_lanes && view.source == Source::floats) {
+      view.half = stride;
+      stride *= 2;
+    }
+    int64_t cores = 1;
+    for (size_t d = dimension.index + 1; d < step.slices.size(); ++d) cores *= step.slices[d];
+    const auto by_core = [&](int64_t count) { return operand.in_lx() ? cores * operand.core_bytes : stride * count; };
+    if (dimension.is_row) {
+      view.stride[kOuterRows] = by_core(inner_rows);
+      view.stride[kInnerRows] = stride;
+      continue;
+    }
+    if (dimension.cores > 1) view.stride[next++] = by_core(dimension.count);
+    view.stride[next++] = stride;
+  }
+  return view;
+}
+
+class Builder {
+ public:
+  Builder(const std::vector<Member>& members, const std::set<size_t>& dropped, int64_t outer_rows, int64_t inner_rows)
+      : members_(members), dropped_(dropped), inner_rows_(inner_rows), pass_(std::make_unique<Pass>()) {
+    set_loops(outer_rows);
+    for (size_t m = 0; m < members.size(); ++m) {
+      free_slots(m);
+      members[m].step.op == OpCode::reduce ? add_fold(m) : add_elementwise(m);
+    }
+  }
+  std::unique_ptr<const Pass> take() { return used_slots_ > kSlots ? nullptr : std::move(pass_); }
+
+ private:
+  static constexpr int kNone = -1;
+  // What a member has made.
+  struct Value {
+    int slot = kNone;          // where it was saved
+    bool made_nans = false;    // NaNs among it are an operation's, and may differ between machines:
+    bool settled = true;       //   unless they were made canonical
+  };
+
+  void set_loops(int64_t outer_rows) {
+    const Member& member = members_[0];
+    Pass& pass = *pass_;
+    pass.count[kOuterRows] = outer_rows;
+    pass.count[kInnerRows] = inner_rows_;
+    for (const Dimension& dimension : dimensions_of(member)) {
+      if (dimension.is_lanes) {
+        const int64_t extent = member.step.extents[dimension.index];
+        pass.lanes = extent - (extent - 1) / kRow * kRow;
+      }
+      if (dimension.is_row) {
+        if (dimension.is_lanes) pass.sticks = kInnerRows;
+        continue;
+      }
+      if (dimension.cores > 1) pass.count[pass.loops++] = dimension.cores;
+      if (dimension.is_lanes) pass.sticks = pass.loops;
+      pass.count[pass.loops++] = dimension.count;
+    }
+    pass.order = view_of(member, member.step.op == OpCode::reduce ? 1 : 0, inner_rows_);
+  }
+
+  int add_view(size_t m, size_t operand) {
+    pass_->views.push_back(view_of(members_[m], operand, inner_rows_));
+    return static_cast<int>(pass_->views.size()) - 1;
+  }
+  void emit(LinkKind kind, int view = kNone, int slot = kNone, bool canonical = false) {
+    pass_->code.push_back({kind, view, slot, canonical});
+  }
+
+  // The member that has written what an operand of member m reads.
+  int writer_of(size_t m, size_t operand) const {
+    for (size_t w = m; w-- > 0;)
+      if (same_place(members_[w].step, 0, members_[m].step, operand)) return static_cast<int>(w);
+    return kNone;
+  }
+  bool is_read_from(size_t m, int value) const {
+    for (; m < members_.size(); ++m)
+      for (size_t i = 1; i < members_[m].step.operands.size(); ++i)
+        if (writer_of(m, i) == value) return true;
+    return false;
+  }
+
+  int take_slot() {
+    if (free_.empty()) return used_slots_++;
+    const int slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void free_slots(size_t m) {
+    free_.insert(free_.end(), temporary_.begin(), temporary_.end());
+    temporary_.clear();
+    for (size_t v = 0; v < values_.size(); ++v)
+      if (values_[v].slot != kNone && !is_read_from(m, static_cast<int>(v)))
+        free_.push_back(std::exchange(values_[v].slot, kNone));
+  }
+
+  void settle_nans(int value) {
+    if (values_[value].settled) return;
+    emit(LinkKind::canonical);
+    values_[value].settled = true;
+  }
+  // Of the value in registers.
+  void save(int value) {
+    if (values_[value].slot != kNone) return;
+    settle_nans(value);
+    values_[value].slot = take_slot();
+    emit(LinkKind::store, kNone, values_[value].slot);
+  }
+  // Before the registers get another value: members from m on may want this one.
+  void keep_current(size_t m) {
+    if (current_ != kNone && is_read_from(m, current_)) save(current_);
+  }
+  void load(size_t m, size_t operand) {
+    const int writer = writer_of(m, operand);
+    if (writer != kNone && writer == current_) return;
+    keep_current(m);
+    if (writer == kNone)
+      emit(LinkKind::load, add_view(m, operand));
+    else
+      emit(LinkKind::load, kNone, values_[writer].slot);
+    current_ = writer;
+  }
+
+  void add_elementwise(size_t m) {
+    const Step& step = members_[m].step;
+    const std::string_view name = step.op == OpCode::copy ? "copy" : std::string_view(step.function);
+    const bool passes_nans_on = name == "copy" || name == "neg" || name == "abs";
+    Value value;
+    if (passes_nans_on) {
+      load(m, 1);
+      if (current_ != kNone) settle_nans(current_);
+      keep_current(m + 1);
+      if (name != "copy") emit(*unary_link(name));
+    } else if (const auto unary = unary_link(name)) {
+      load(m, 1);
+      keep_current(m + 1);
+      emit(*unary);
+      value = {kNone, true, false};
+    } else if (const auto binary = binary_link(name)) {
+      add_binary(m, *binary);
+      value = {kNone, true, false};
+    } else {
+      add_call(m);
+    }
+    finish(m, value);
+  }
+
+  void add_binary(size_t m, const BinaryLink& binary) {
+    const int second = writer_of(m, 2);
+    const bool swapped = second != kNone && second == current_ && writer_of(m, 1) != second;
+    if (!swapped) load(m, 1);
+    const size_t other = swapped ? 1 : 2;
+    const int writer = writer_of(m, other);
+    if (writer != kNone && writer == current_) save(writer);
+    keep_current(m + 1);
+    const LinkKind kind = swapped ? binary.swapped : binary.in_order;
+    if (writer == kNone)
+      emit(kind, add_view(m, other));
+    else
+      emit(kind, kNone, values_[writer].slot);
+  }
+
+  // Tile operations see floats in slots, and give canonical NaNs where they make some.
+  void add_call(size_t m) {
+    TileStep call;
+    call.call = tile_op_of(members_[m].step);
+    call.step = members_[m].index;
+    for (size_t i = 1; i < members_[m].step.operands.size(); ++i) {
+      load(m, i);
+      if (current_ != kNone) {
+        save(current_);
+        call.inputs.push_back(values_[current_].slot);
+      } else {
+        call.inputs.push_back(take_slot());
+        temporary_.push_back(call.inputs.back());
+        emit(LinkKind::store, kNone, call.inputs.back());
+      }
+    }
+    call.slot = take_slot();
+    temporary_.push_back(call.slot);
+    pass_->code.push_back(call);
+    emit(LinkKind::load, kNone, call.slot);
+  }
+
+  // Rounds and writes what a member has made, as far as somebody wants it.
+  void finish(size_t m, Value value) {
+    const bool codes = members_[m].step.operands[0].format == DataFormat::SEN169_FP16;
+    const bool made_nans = value.made_nans;
+    if (codes) value.settled = true;  // by rounding
+    current_ = static_cast<int>(m);
+    values_.resize(m + 1);
+    values_[m] = value;
+    if (codes && is_read_from(m + 1, current_)) emit(LinkKind::round, kNone, kNone, made_nans);
+    if (dropped_.contains(members_[m].index)) return;
+    if (!codes) settle_nans(current_);
+    emit(LinkKind::store, add_view(m, 0), kNone, made_nans);
+  }
+
+  void add_fold(size_t m) {
+    const Step& step = members_[m].step;
+    const bool halves = step.operands[1].format == DataFormat::IEEE_FP32;
+    load(m, 1);
+    const int slot = used_slots_++;  // of its own: it lives as long as the row
+    emit(*fold_link(step.function, halves ? Source::floats : Source::codes), kNone, slot);
+    values_.resize(m + 1);
+    pass_->folds.push_back({members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow,
+                            view_of(members_[m], 0, inner_rows_)});
+  }
+
+  const std::vector<Member>& members_;
+  const std::set<size_t>& dropped_;
+  const int64_t inner_rows_;
+  std::unique_ptr<Pass> pass_;
+  std::vector<Value> values_;  // by member
+  std::vector<int> free_, temporary_;
+  int current_ = kNone;  // the value in registers
+  int used_slots_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const std::set<size_t>& dropped,
+                                    int64_t outer_rows, int64_t inner_rows) {
+  return Builder(members, dropped, outer_rows, inner_rows).take();
+}
+
+std::unique_ptr<const RowStep> row_step_of(const Member& member, int64_t, int64_t inner_rows) {
+  auto row = std::make_unique<RowStep>();
+  row->step = member.index;
+  row->op = member.step.op == OpCode::copy ? nullptr : tile_op_of(member.step);
+  for (size_t i = 0; i < member.step.operands.size(); ++i) row->views.push_back(view_of(member, i, inner_rows));
+  return row;
+}
+
+}  // namespace spyre

@@ -1,0 +1,98 @@
+// Steps of a program that run together. A segment is a run of steps over the same rows: what one step leaves in a row
+// the others use in that row only, so that a block of rows goes through all of them before the next block begins, on
+// whichever host thread. Within a segment, steps over the same points make a pass: tile by tile, values stay in fp32
+// and mostly in registers from one step to the next, rounded wherever the program rounds, and are written only if
+// something reads them later. Bits are those of step after step.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "chain.h"
+#include "engine.h"
+#include "meeting.h"
+#include "program.h"
+#include "tile_ops.h"
+
+namespace spyre {
+
+constexpr int kSlots = 12;  // tiles of floats between operations of a pass
+
+// How an operand is read or written, in rows of 64 lanes.
+struct View {
+  int argument = kConstant;
+  int64_t offset = 0;
+  DataFormat format = DataFormat::SEN169_FP16;
+  Source source = Source::splat;  // splat: one element for all lanes
+  int64_t stride[kLoops]{};       // bytes
+  int64_t half = 0;               // floats: from lane 0 to lane 32
+  size_t step = 0, operand = 0;   // whose value a constant has
+};
+
+// What a pass does to a tile, one after the other: a link of a chain, or a tile operation on slots.
+struct TileStep {
+  LinkKind link{};
+  int view = -1;  // memory,
+  int slot = -1;  //   or floats between operations
+  bool canonical = false;
+  const TileOp* call = nullptr;
+  size_t step = 0;            // whose constants a tile operation takes
+  std::vector<int> inputs{};  // its slots
+};
+
+// Running results along the sticks of a row.
+struct Fold {
+  size_t step;
+  const TileOp* op;
+  int slot;
+  int64_t width;  // lanes of them
+  View written;   // one element per row
+};
+
+struct Pass {
+  size_t loops = 2;
+  int64_t count[kLoops] = {1, 1};
+  size_t sticks = 0;     // which loop
+  int64_t lanes = kRow;  // of the last stick
+  View order;            // whose order in memory is followed
+  std::vector<View> views;
+  std::vector<TileStep> code;
+  std::vector<Fold> folds;
+};
+
+// An elementwise step with one element per row.
+struct RowStep {
+  size_t step;
+  const TileOp* op;         // null: a copy
+  std::vector<View> views;  // by operand
+};
+
+struct Segment {
+  size_t begin = 0, end = 0;  // steps
+  int64_t outer_rows = 1, inner_rows = 1;
+  struct Item {
+    std::unique_ptr<const Pass> pass;  // or
+    std::unique_ptr<const RowStep> row;
+  };
+  std::vector<Item> items;  // none: its steps run one after the other
+};
+
+struct Schedule {
+  std::vector<Segment> segments;
+  std::set<int> used, written;  // arguments of segments with items
+};
+
+std::shared_ptr<const Schedule> schedule_of(const Program& program);
+
+// The pass over members with the same points, or null if it needs too many slots. `dropped`: steps whose results nobody
+// reads from memory.
+std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const std::set<size_t>& dropped,
+                                    int64_t outer_rows, int64_t inner_rows);
+std::unique_ptr<const RowStep> row_step_of(const Member& member, int64_t outer_rows, int64_t inner_rows);
+
+// `bases[i]` is where argument i begins, and `lx` where the scratchpads do.
+void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
+                 std::byte* lx);
+
+}  // namespace spyre

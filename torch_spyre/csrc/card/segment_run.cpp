@@ -1,0 +1,349 @@
+// Carries segments out.
+#include <algorithm>
+#include <cstring>
+
+#include "arithmetic.h"
+#include "formats.h"
+#include "segment.h"
+
+namespace spyre {
+
+namespace {
+
+constexpr int64_t kTileFloats = kTileRows * kRow;
+constexpr int64_t kLittle = 1 << 14;  // elements that are not worth a second thread
+
+// A view of a pass, in a block.
+struct Bound {
+  std::byte* base;                        // of the block's first point
+  std::byte* now;                         // of the tile in work
+  const std::byte* numbers_of = nullptr;  // splat: the tile whose numbers are there
+  int64_t row_stride = 0;
+  bool is_column = false;  // codes that are the same for all rows are decoded once for a tile
+};
+
+// One thread's tiles. Vectors keep their memory from one pass to the next.
+struct Scratch {
+  alignas(64) float slots[kSlots][kTileFloats];
+  alignas(64) float columns[kSlots][kRow];
+  std::vector<float> numbers;  // kTileRows for each view
+  std::vector<Bound> bound;
+  std::vector<std::pair<size_t, int>> columns_of;  // view, which column
+  std::vector<Link> links;
+};
+
+// `count` elements `stride` bytes apart.
+void gather(float* to, const std::byte* from, int64_t count, int64_t stride, DataFormat format) {
+  if (format == DataFormat::IEEE_FP32) {
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + i, from + i * stride, sizeof(float));
+    return;
+  }
+  uint16_t codes[kTileRows];
+  for (int64_t i = 0; i < count; ++i) std::memcpy(codes + i, from + i * stride, sizeof(uint16_t));
+  device_cast(HostType::F16, HostType::F32)(to, codes, static_cast<size_t>(count));
+}
+
+void scatter(std::byte* to, const float* from, int64_t count, int64_t stride, DataFormat format) {
+  if (format == DataFormat::IEEE_FP32) {
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * stride, from + i, sizeof(float));
+    return;
+  }
+  uint16_t codes[kTileRows];
+  device_cast(HostType::F32, HostType::F16)(codes, from, static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * stride, codes + i, sizeof(uint16_t));
+}
+
+struct Range {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
+};
+
+// A block of rows: of one core, or of several.
+struct RowBlock {
+  Range outer, inner;
+};
+
+struct Where {
+  const Program& program;
+  const std::vector<std::byte*>& bases;
+  std::byte* lx;
+
+  std::byte* at(const View& view) const {
+    if (view.argument == kConstant) return nullptr;
+    return (view.argument == kLx ? lx : bases[view.argument]) + view.offset;
+  }
+  float value(const View& view) const {
+    return static_cast<float>(program.steps[view.step].operands[view.operand].value);
+  }
+};
+
+// A pass over one block.
+class PassRun {
+ public:
+  PassRun(const Where& where, const Pass& pass, const RowBlock& block, Scratch& scratch)
+      : where_(where), pass_(pass), scratch_(scratch) {
+    for (size_t i = 0; i < pass.loops; ++i) range_[i] = {0, pass.count[i]};
+    range_[kOuterRows] = block.outer;
+    range_[kInnerRows] = block.inner;
+    order_loops();
+    bind();
+  }
+
+  void run() { walk(0); }
+
+ private:
+  // The loop of tiles' rows lies closest together in memory, as far as it fills a tile; the others go from far to near.
+  // What is folded is followed to its end.
+  void order_loops() {
+    const bool folds = !pass_.folds.empty();
+    int64_t most = 1;
+    for (size_t i = 0; i < pass_.loops; ++i)
+      if (!(folds && i == pass_.sticks)) most = std::max(most, range_[i].count());
+    const int64_t enough = std::min(most, kTileRows);
+    rows_ = kLoops;
+    for (size_t i = 0; i < pass_.loops; ++i) {
+      if ((folds && i == pass_.sticks) || range_[i].count() < enough) continue;
+      if (rows_ == kLoops || pass_.order.stride[i] < pass_.order.stride[rows_]) rows_ = i;
+    }
+    for (size_t i = 0; i < pass_.loops; ++i)
+      if (i != rows_ && range_[i].count() > 1 && !(folds && i == pass_.sticks)) loops_[depth_++] = i;
+    std::stable_sort(loops_, loops_ + depth_,
+                     [&](size_t a, size_t b) { return pass_.order.stride[a] > pass_.order.stride[b]; });
+    if (folds && rows_ != pass_.sticks && range_[pass_.sticks].count() > 1) loops_[depth_++] = pass_.sticks;
+  }
+
+  void bind() {
+    bound_.clear();
+    columns_of_.clear();
+    links_.clear();
+    scratch_.numbers.resize(pass_.views.size() * kTileRows);
+    for (size_t v = 0; v < pass_.views.size(); ++v) {
+      const View& view = pass_.views[v];
+      const int columns = static_cast<int>(columns_of_.size());
+      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && columns < kSlots;
+      bound_.push_back({start(view), nullptr, nullptr, view.stride[rows_], is_column});
+      if (is_column) columns_of_.push_back({v, columns});
+    }
+    for (const TileStep& step : pass_.code) {
+      if (step.call) {
+        links_.push_back({end_link(), nullptr, 0, 0, false});
+        continue;
+      }
+      Source source = Source::floats;
+      if (step.view >= 0 && !bound_[step.view].is_column) source = pass_.views[step.view].source;
+      links_.push_back({find_link(step.link, source), nullptr, 0, 2 * kRow, step.canonical});
+      if (step.slot >= 0) {
+        links_.back().at = reinterpret_cast<std::byte*>(scratch_.slots[step.slot]);
+        links_.back().row_stride = kRow * int64_t{sizeof(float)};
+      }
+    }
+    links_.push_back({end_link(), nullptr, 0, 0, false});
+  }
+
+  std::byte* start(const View& view) const {
+    std::byte* at = where_.at(view);
+    if (at)
+      for (size_t i = 0; i < pass_.loops; ++i) at += range_[i].begin * view.stride[i];
+    return at;
+  }
+
+  void walk(size_t depth) {
+    if (depth == depth_) return all_rows();
+    const size_t loop = loops_[depth];
+    const bool folds = !pass_.folds.empty() && loop == pass_.sticks;
+    if (folds) return fold_rows();
+    for (index_[loop] = 0; index_[loop] < range_[loop].count(); ++index_[loop]) walk(depth + 1);
+    index_[loop] = 0;
+  }
+
+  void all_rows() {
+    if (!pass_.folds.empty()) return fold_rows();
+    const int64_t count = range_[rows_].count();
+    const bool ragged = rows_ == pass_.sticks && pass_.lanes < kRow && range_[rows_].end == pass_.count[rows_];
+    const int64_t whole = count - ragged;
+    for (int64_t row = 0; row < whole; row += kTileRows) tile(row, std::min(kTileRows, whole - row), lanes_here());
+    if (ragged) tile(whole, 1, pass_.lanes);
+  }
+
+  int64_t lanes_here() const {
+    if (pass_.lanes == kRow || rows_ == pass_.sticks) return kRow;
+    return range_[pass_.sticks].begin + index_[pass_.sticks] + 1 == pass_.count[pass_.sticks] ? pass_.lanes : kRow;
+  }
+
+  // Each tile of rows goes along its sticks to the end.
+  void fold_rows() {
+    const int64_t count = range_[rows_].count();
+    for (int64_t row = 0; row < count; row += kTileRows) {
+      const int64_t rows = std::min(kTileRows, count - row);
+      for (const Fold& fold : pass_.folds)
+        std::fill_n(scratch_.slots[fold.slot], rows * kRow,
+                    static_cast<float>(where_.program.steps[fold.step].constants[0]));
+      for (index_[pass_.sticks] = 0; index_[pass_.sticks] < range_[pass_.sticks].count(); ++index_[pass_.sticks])
+        tile(row, rows, lanes_here());
+      index_[pass_.sticks] = 0;
+      for (const Fold& fold : pass_.folds) finish(fold, row, rows);
+    }
+  }
+
+  void finish(const Fold& fold, int64_t row, int64_t rows) {
+    float results[kTileRows], factors[kTileRows];
+    for (int64_t i = 0; i < rows; ++i) {
+      float* lanes = scratch_.slots[fold.slot] + i * kRow;
+      for (int64_t half = fold.width / 2; half > 0; half /= 2) {
+        const void* halves[] = {lanes, lanes + half};
+        fold.op->run(lanes, halves, static_cast<size_t>(half), nullptr);
+      }
+      results[i] = lanes[0];
+    }
+    const std::vector<double>& constants = where_.program.steps[fold.step].constants;
+    if (constants.size() > 1) {
+      std::fill_n(factors, rows, static_cast<float>(constants[1]));
+      const void* both[] = {results, factors};
+      static const TileOp* const mul = find_tile_op("mul", Domain::real);
+      mul->run(results, both, static_cast<size_t>(rows), nullptr);
+    }
+    scatter(place(fold.written, start(fold.written), row), results, rows, fold.written.stride[rows_],
+            fold.written.format);
+  }
+
+  std::byte* place(const View& view, std::byte* base, int64_t row) const {
+    if (!base) return nullptr;
+    for (size_t d = 0; d < depth_; ++d) base += index_[loops_[d]] * view.stride[loops_[d]];
+    return base + row * view.stride[rows_];
+  }
+
+  void tile(int64_t row, int64_t rows, int64_t lanes) {
+    for (size_t v = 0; v < bound_.size(); ++v) {
+      Bound& bound = bound_[v];
+      const View& view = pass_.views[v];
+      std::byte* now = place(view, bound.base, row);
+      if (view.source == Source::splat) {
+        float* at = &scratch_.numbers[v * kTileRows];
+        if (bound.numbers_of != now || !ready_) {
+          now ? gather(at, now, rows, bound.row_stride, view.format)
+              : void(std::fill_n(at, kTileRows, where_.value(view)));
+          bound.numbers_of = now;
+        }
+        now = reinterpret_cast<std::byte*>(at);
+      }
+      bound.now = now;
+    }
+    ready_ = true;
+    for (const auto& [v, column] : columns_of_) {
+      static const Convert decode = device_cast(HostType::F16, HostType::F32);
+      decode(scratch_.columns[column], bound_[v].now, kRow);
+      bound_[v].now = reinterpret_cast<std::byte*>(scratch_.columns[column]);
+    }
+    for (size_t i = 0; i < pass_.code.size(); ++i) {
+      if (pass_.code[i].view < 0) continue;
+      const View& view = pass_.views[pass_.code[i].view];
+      const Bound& bound = bound_[pass_.code[i].view];
+      links_[i].at = bound.now;
+      links_[i].row_stride = bound.row_stride;
+      if (view.source == Source::floats) links_[i].half = lanes > kRow / 2 ? view.half : 0;
+    }
+    size_t begin = 0;
+    for (size_t i = 0; i <= pass_.code.size(); ++i) {
+      const bool ends = i == pass_.code.size();
+      if (!ends && !pass_.code[i].call) continue;
+      if (i > begin) run_chain(&links_[begin], rows, lanes);
+      if (!ends) call(pass_.code[i], rows);
+      begin = i + 1;
+    }
+  }
+
+  void call(const TileStep& step, int64_t rows) {
+    const void* inputs[4];
+    for (size_t i = 0; i < step.inputs.size(); ++i) inputs[i] = scratch_.slots[step.inputs[i]];
+    step.call->run(scratch_.slots[step.slot], inputs, static_cast<size_t>(rows * kRow),
+                   where_.program.steps[step.step].constants.data());
+  }
+
+  const Where& where_;
+  const Pass& pass_;
+  Scratch& scratch_;
+  Range range_[kLoops]{};
+  int64_t index_[kLoops]{};
+  size_t loops_[kLoops]{}, depth_ = 0, rows_ = 0;
+  bool ready_ = false;
+  std::vector<Bound>& bound_ = scratch_.bound;
+  std::vector<std::pair<size_t, int>>& columns_of_ = scratch_.columns_of;
+  std::vector<Link>& links_ = scratch_.links;
+};
+
+void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scratch& scratch) {
+  const std::vector<double>& constants = where.program.steps[row.step].constants;
+  const bool by_core = block.inner.count() < block.outer.count();
+  const Range along = by_core ? block.outer : block.inner, others = by_core ? block.inner : block.outer;
+  const size_t loop = by_core ? kOuterRows : kInnerRows, other = by_core ? kInnerRows : kOuterRows;
+  for (int64_t o = others.begin; o < others.end; ++o)
+    for (int64_t i = along.begin; i < along.end; i += kTileRows) {
+      const int64_t count = std::min(kTileRows, along.end - i);
+      const auto place = [&](const View& view) {
+        return where.at(view) + o * view.stride[other] + i * view.stride[loop];
+      };
+      const void* inputs[4];
+      for (size_t v = 1; v < row.views.size(); ++v) {
+        const View& view = row.views[v];
+        float* to = scratch.slots[v];
+        inputs[v - 1] = to;
+        if (view.argument == kConstant)
+          std::fill_n(to, count, where.value(view));
+        else
+          gather(to, place(view), count, view.stride[loop], view.format);
+      }
+      const View& written = row.views[0];
+      const float* results = scratch.slots[row.op ? 0 : 1];
+      if (row.op) row.op->run(scratch.slots[0], inputs, static_cast<size_t>(count), constants.data());
+      scatter(place(written), results, count, written.stride[loop], written.format);
+    }
+}
+
+int64_t elements_of(const Segment& segment) {
+  int64_t most = 0;
+  for (const Segment::Item& item : segment.items) {
+    if (!item.pass) continue;
+    int64_t elements = kRow;
+    for (size_t i = 0; i < item.pass->loops; ++i) elements *= item.pass->count[i];
+    most += elements * static_cast<int64_t>(item.pass->code.size());
+  }
+  return most;
+}
+
+// Blocks of a segment: a tile of rows where several passes share what the caches hold, larger ones for a single pass.
+std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
+  const int64_t outer = segment.outer_rows, inner = segment.inner_rows;
+  if (elements_of(segment) <= kLittle * 4) return {{{0, outer}, {0, inner}}};
+  const bool single = segment.items.size() == 1 && segment.items[0].pass && segment.items[0].pass->folds.empty();
+  const int64_t wanted = single ? std::max(kTileRows, outer * inner / (int64_t{threads} * 4)) : kTileRows;
+  std::vector<RowBlock> blocks;
+  if (inner >= wanted || outer == 1) {
+    const int64_t size = (wanted + kTileRows - 1) / kTileRows * kTileRows;
+    for (int64_t o = 0; o < outer; ++o)
+      for (int64_t i = 0; i < inner; i += size) blocks.push_back({{o, o + 1}, {i, std::min(inner, i + size)}});
+  } else {
+    const int64_t size = std::max<int64_t>(1, wanted / inner);
+    for (int64_t o = 0; o < outer; o += size) blocks.push_back({{o, std::min(outer, o + size)}, {0, inner}});
+  }
+  return blocks;
+}
+
+}  // namespace
+
+void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
+                 std::byte* lx) {
+  const Where where{program, bases, lx};
+  const std::vector<RowBlock> blocks = blocks_of(segment, engine.threads());
+  engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
+    const CardArithmetic arithmetic;
+    static thread_local Scratch scratch;
+    for (const Segment::Item& item : segment.items) {
+      if (item.pass)
+        PassRun(where, *item.pass, blocks[index], scratch).run();
+      else
+        run_rows(where, *item.row, blocks[index], scratch);
+    }
+  });
+}
+
+}  // namespace spyre
