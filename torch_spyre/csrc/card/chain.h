@@ -21,15 +21,34 @@ constexpr int kSources = 3;
 
 // What a link does to the value x in registers; y is its operand.
 enum class LinkKind : uint8_t {
-  load,                                                                // y
-  add, sub, from, mul, div, into, maximum, under, minimum, over,       // x op y; `from`: y - x, `into`: y / x, `under`,
-                                                                       // `over`: maximum and minimum of y and x
-  square, neg, magnitude, exp,                                         // of x
-  canonical,                                                           // every NaN becomes the canonical one
-  round,                                                               // to SEN169
-  store,                                                               // x to codes, rounding it, or to floats
-  fold_add, fold_maximum, fold_minimum, fold_mul,                      // y = y op x, 64 lanes a row
-  fold_add_halves, fold_maximum_halves, fold_minimum_halves, fold_mul_halves,  // 32 lanes a row, the lower half first
+  load,  // y
+  add,
+  sub,
+  from,
+  mul,
+  div,
+  into,
+  maximum,
+  under,
+  minimum,
+  over,  // x op y; `from`: y - x, `into`: y / x, `under`,
+         // `over`: maximum and minimum of y and x
+  square,
+  neg,
+  magnitude,
+  exp,        // of x
+  canonical,  // every NaN becomes the canonical one
+  round,      // to SEN169
+  store,      // x to codes, rounding it, or to floats
+  copy,       // the codes that the link before has loaded
+  fold_add,
+  fold_maximum,
+  fold_minimum,
+  fold_mul,  // y = y op x, 64 lanes a row
+  fold_add_halves,
+  fold_maximum_halves,
+  fold_minimum_halves,
+  fold_mul_halves,  // 32 lanes a row, the lower half first
 };
 constexpr int kLinkKinds = int(LinkKind::fold_mul_halves) + 1;
 

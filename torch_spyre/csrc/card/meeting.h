@@ -19,7 +19,7 @@ struct Shape {
 
 struct Member {
   size_t index;  // in the program
-  Step step;     // as the segment carries it out
+  Step step;
   Shape shape;
   std::vector<std::pair<int64_t, int64_t>> spans;  // bytes that each operand may touch; in LX, of one core
 };

@@ -8,9 +8,9 @@ namespace spyre {
 
 namespace {
 
-Dims points_of(const Member& member) {
-  return member.shape.in_lx ? points_per_core(member.step) : member.step.extents;
-}
+Dims points_of(const Member& member) { return member.shape.in_lx ? points_per_core(member.step) : member.step.extents; }
+
+bool is_copy(const Step& step) { return step.op == OpCode::copy || step.function == "copy"; }
 
 // A dimension of a step, as the loops of a pass go along it.
 struct Dimension {
@@ -32,10 +32,18 @@ std::vector<Dimension> dimensions_of(const Member& member) {
   return all;
 }
 
-View view_of(const Member& member, size_t index, int64_t inner_rows) {
+View view_of(const Member& member, size_t index, const Knowledge& known) {
   const Step& step = member.step;
   const Operand& operand = step.operands[index];
-  View view{operand.argument, operand.offset, operand.format, Source::splat, {}, 0, member.index, index};
+  View view{operand.argument,
+            operand.offset,
+            operand.format,
+            Source::splat,
+            {},
+            0,
+            member.index,
+            index,
+            known.local.contains({member.index, index})};
   if (operand.is_constant()) return view;
   if (member.shape.lanes >= 0 && operand.stick == member.shape.lanes)
     view.source = operand.format == DataFormat::SEN169_FP16 ? Source::codes : Source::floats;
@@ -50,7 +58,7 @@ View view_of(const Member& member, size_t index, int64_t inner_rows) {
     for (size_t d = dimension.index + 1; d < step.slices.size(); ++d) cores *= step.slices[d];
     const auto by_core = [&](int64_t count) { return operand.in_lx() ? cores * operand.core_bytes : stride * count; };
     if (dimension.is_row) {
-      view.stride[kOuterRows] = by_core(inner_rows);
+      view.stride[kOuterRows] = by_core(known.inner_rows);
       view.stride[kInnerRows] = stride;
       continue;
     }
@@ -62,9 +70,9 @@ View view_of(const Member& member, size_t index, int64_t inner_rows) {
 
 class Builder {
  public:
-  Builder(const std::vector<Member>& members, const std::set<size_t>& dropped, int64_t outer_rows, int64_t inner_rows)
-      : members_(members), dropped_(dropped), inner_rows_(inner_rows), pass_(std::make_unique<Pass>()) {
-    set_loops(outer_rows);
+  Builder(const std::vector<Member>& members, const Knowledge& known)
+      : members_(members), known_(known), pass_(std::make_unique<Pass>()) {
+    set_loops();
     for (size_t m = 0; m < members.size(); ++m) {
       free_slots(m);
       members[m].step.op == OpCode::reduce ? add_fold(m) : add_elementwise(m);
@@ -76,16 +84,16 @@ class Builder {
   static constexpr int kNone = -1;
   // What a member has made.
   struct Value {
-    int slot = kNone;          // where it was saved
-    bool made_nans = false;    // NaNs among it are an operation's, and may differ between machines:
-    bool settled = true;       //   unless they were made canonical
+    int slot = kNone;        // where it was saved
+    bool made_nans = false;  // NaNs among it are an operation's, and may differ between machines:
+    bool settled = true;     //   unless they were made canonical
   };
 
-  void set_loops(int64_t outer_rows) {
+  void set_loops() {
     const Member& member = members_[0];
     Pass& pass = *pass_;
-    pass.count[kOuterRows] = outer_rows;
-    pass.count[kInnerRows] = inner_rows_;
+    pass.count[kOuterRows] = known_.outer_rows;
+    pass.count[kInnerRows] = known_.inner_rows;
     for (const Dimension& dimension : dimensions_of(member)) {
       if (dimension.is_lanes) {
         const int64_t extent = member.step.extents[dimension.index];
@@ -99,11 +107,11 @@ class Builder {
       if (dimension.is_lanes) pass.sticks = pass.loops;
       pass.count[pass.loops++] = dimension.count;
     }
-    pass.order = view_of(member, member.step.op == OpCode::reduce ? 1 : 0, inner_rows_);
+    pass.order = view_of(member, member.step.op == OpCode::reduce ? 1 : 0, known_);
   }
 
   int add_view(size_t m, size_t operand) {
-    pass_->views.push_back(view_of(members_[m], operand, inner_rows_));
+    pass_->views.push_back(view_of(members_[m], operand, known_));
     return static_cast<int>(pass_->views.size()) - 1;
   }
   void emit(LinkKind kind, int view = kNone, int slot = kNone, bool canonical = false) {
@@ -166,14 +174,13 @@ class Builder {
 
   void add_elementwise(size_t m) {
     const Step& step = members_[m].step;
-    const std::string_view name = step.op == OpCode::copy ? "copy" : std::string_view(step.function);
-    const bool passes_nans_on = name == "copy" || name == "neg" || name == "abs";
+    const std::string_view name = step.function;
     Value value;
-    if (passes_nans_on) {
+    if (is_copy(step) || name == "neg" || name == "abs") {  // NaNs pass as they are
       load(m, 1);
       if (current_ != kNone) settle_nans(current_);
       keep_current(m + 1);
-      if (name != "copy") emit(*unary_link(name));
+      if (!is_copy(step)) emit(*unary_link(name));
     } else if (const auto unary = unary_link(name)) {
       load(m, 1);
       keep_current(m + 1);
@@ -233,10 +240,21 @@ class Builder {
     current_ = static_cast<int>(m);
     values_.resize(m + 1);
     values_[m] = value;
-    if (codes && is_read_from(m + 1, current_)) emit(LinkKind::round, kNone, kNone, made_nans);
-    if (dropped_.contains(members_[m].index)) return;
+    const bool rounded =
+        codes && is_copy(members_[m].step) && members_[m].step.operands[1].format == DataFormat::SEN169_FP16;
+    if (codes && !rounded && is_read_from(m + 1, current_)) emit(LinkKind::round, kNone, kNone, made_nans);
+    if (known_.dropped.contains(members_[m].index)) return;
     if (!codes) settle_nans(current_);
-    emit(LinkKind::store, add_view(m, 0), kNone, made_nans);
+    if (codes && copies_memory(m))
+      emit(LinkKind::copy, add_view(m, 0));
+    else
+      emit(LinkKind::store, add_view(m, 0), kNone, made_nans);
+  }
+  // Codes that were just loaded need no encoding.
+  bool copies_memory(size_t m) const {
+    const TileStep& last = pass_->code.back();
+    return is_copy(members_[m].step) && last.link == LinkKind::load && last.view != kNone &&
+           pass_->views[last.view].source == Source::codes;
   }
 
   void add_fold(size_t m) {
@@ -246,13 +264,12 @@ class Builder {
     const int slot = used_slots_++;  // of its own: it lives as long as the row
     emit(*fold_link(step.function, halves ? Source::floats : Source::codes), kNone, slot);
     values_.resize(m + 1);
-    pass_->folds.push_back({members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow,
-                            view_of(members_[m], 0, inner_rows_)});
+    pass_->folds.push_back(
+        {members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow, view_of(members_[m], 0, known_)});
   }
 
   const std::vector<Member>& members_;
-  const std::set<size_t>& dropped_;
-  const int64_t inner_rows_;
+  const Knowledge& known_;
   std::unique_ptr<Pass> pass_;
   std::vector<Value> values_;  // by member
   std::vector<int> free_, temporary_;
@@ -262,16 +279,15 @@ class Builder {
 
 }  // namespace
 
-std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const std::set<size_t>& dropped,
-                                    int64_t outer_rows, int64_t inner_rows) {
-  return Builder(members, dropped, outer_rows, inner_rows).take();
+std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const Knowledge& known) {
+  return Builder(members, known).take();
 }
 
-std::unique_ptr<const RowStep> row_step_of(const Member& member, int64_t, int64_t inner_rows) {
+std::unique_ptr<const RowStep> row_step_of(const Member& member, const Knowledge& known) {
   auto row = std::make_unique<RowStep>();
   row->step = member.index;
   row->op = member.step.op == OpCode::copy ? nullptr : tile_op_of(member.step);
-  for (size_t i = 0; i < member.step.operands.size(); ++i) row->views.push_back(view_of(member, i, inner_rows));
+  for (size_t i = 0; i < member.step.operands.size(); ++i) row->views.push_back(view_of(member, i, known));
   return row;
 }
 

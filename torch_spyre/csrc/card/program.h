@@ -101,9 +101,9 @@ struct Program {
   std::string name;
   std::vector<int64_t> argument_bytes;
   std::vector<Step> steps;
-  Picoseconds time = -1;  // modelled; settled by Card::prepare, negative before
-  int numbers = 0;        // that a launch has to give; settled by Card::prepare
-  int64_t lx_bytes = 0;   // of every core; settled by Card::prepare
+  Picoseconds time = -1;                       // modelled; settled by Card::prepare, negative before
+  int numbers = 0;                             // that a launch has to give; settled by Card::prepare
+  int64_t lx_bytes = 0;                        // of every core; settled by Card::prepare
   std::shared_ptr<const Schedule> schedule{};  // which steps run together; settled by Card::prepare in run mode
 };
 

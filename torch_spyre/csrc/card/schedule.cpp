@@ -21,7 +21,7 @@ class Group {
   bool add(size_t index, const Step& given) {
     const auto shape = shape_of(given);
     if (!shape) return false;
-    Member member = member_of(index, without_copies(given), *shape);
+    Member member = member_of(index, given, *shape);
     if (join(members_, member)) {
       members_.push_back(std::move(member));
       return true;
@@ -63,22 +63,6 @@ class Group {
     return true;
   }
 
-  // Reads where a copy to LX was read from, if that is still there.
-  Step without_copies(Step step) const {
-    for (size_t i = 1; i < step.operands.size(); ++i)
-      for (size_t m = members_.size(); m-- > 0;) {
-        const Member& copy = members_[m];
-        if (copy.step.op != OpCode::copy || !copy.step.operands[0].in_lx() || !same_place(copy.step, 0, step, i))
-          continue;
-        bool there = true;
-        for (size_t later = m + 1; later < members_.size(); ++later)
-          there &= !overlap(members_[later], 0, copy, 0) && !overlap(members_[later], 0, copy, 1);
-        if (there) step.operands[i] = copy.step.operands[1];
-        break;
-      }
-    return step;
-  }
-
   std::vector<Member> members_;
 };
 
@@ -104,22 +88,29 @@ Passes passes_of(std::vector<Member> members) {
   return passes;
 }
 
-// What is read from LX, later than a step and other than in its own pass.
+// Who reads what a step leaves in LX.
 class Readers {
  public:
   explicit Readers(const Program& program) {
     for (size_t i = 0; i < program.steps.size(); ++i) all_.push_back(member_of(i, program.steps[i], {}));
   }
-  void replace(const Member& member) { all_[member.index] = member; }
 
-  // Whether anything of what member m of a pass has left in LX is read there.
-  bool read(const std::vector<Member>& pass, size_t m) const {
-    const Member& writer = pass[m];
+  // Whether a step later than `beside` reads anything of it, or one until then that reads another place than it wrote.
+  bool read(const Member& writer, size_t beside) const {
     for (size_t at = writer.index + 1; at < all_.size(); ++at) {
       const Member& later = all_[at];
-      const bool beside = at <= pass.back().index;  // gets it from registers, if it reads the same place
       for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size(); ++i)
-        if (overlap(writer, 0, later, i) && !(beside && same_place(writer.step, 0, later.step, i))) return true;
+        if (overlap(writer, 0, later, i) && !(at <= beside && same_place(writer.step, 0, later.step, i))) return true;
+      if (same_place(writer.step, 0, later.step, 0)) return false;
+    }
+    return false;
+  }
+  // Whether a step from `end` on reads anything of it.
+  bool read_from(size_t end, const Member& writer) const {
+    for (size_t at = writer.index + 1; at < all_.size(); ++at) {
+      const Member& later = all_[at];
+      for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size() && at >= end; ++i)
+        if (overlap(writer, 0, later, i)) return true;
       if (same_place(writer.step, 0, later.step, 0)) return false;
     }
     return false;
@@ -134,6 +125,73 @@ struct Planned {
   Passes passes;
 };
 
+// LX that a block of rows fills and reads before the next block begins: all blocks of a thread can have the same
+// memory, which stays in its cache. What is read there must have been written there, to the last byte.
+class Local {
+ public:
+  Local(const Planned& planned, const Readers& readers) {
+    for (const auto& pass : planned.passes)
+      for (const Member& member : pass) members_.push_back(&member);
+    for (const Member* member : members_) {
+      const int row = member->shape.row;
+      for (size_t d = 0; d < member->step.slices.size() && member->shape.in_lx; ++d)
+        if (static_cast<int>(d) != row && member->step.slices[d] > 1) return;
+      if (writes_lx(*member) && fills_span(*member) && !readers.read_from(planned.end, *member))
+        writers_.insert(member->index);
+    }
+    while (drop_one()) continue;
+  }
+
+  std::set<std::pair<size_t, size_t>> operands() const {
+    std::set<std::pair<size_t, size_t>> found;
+    for (const Member* member : members_)
+      for (size_t i = 0; i < member->step.operands.size(); ++i)
+        if (i == 0 ? writers_.contains(member->index) : meets_writer(*member, i)) found.insert({member->index, i});
+    return found;
+  }
+
+ private:
+  static bool writes_lx(const Member& member) { return member.step.operands[0].in_lx(); }
+  static bool fills_span(const Member& member) {
+    return member.shape.row >= 0 && member.step.op != OpCode::reduce &&
+           bytes_behind(member.step, 0, points_per_core(member.step)) == member.spans[0].second - member.spans[0].first;
+  }
+  bool meets_writer(const Member& reader, size_t operand) const {
+    return std::any_of(members_.begin(), members_.end(), [&](const Member* writer) {
+      return writer->index < reader.index && writers_.contains(writer->index) && overlap(*writer, 0, reader, operand);
+    });
+  }
+  // Whether the writers before it have left all that an operand may touch.
+  bool is_covered(const Member& reader, size_t operand) const {
+    std::vector<std::pair<int64_t, int64_t>> parts;
+    for (const Member* writer : members_)
+      if (writer->index < reader.index && writers_.contains(writer->index)) parts.push_back(writer->spans[0]);
+    std::sort(parts.begin(), parts.end());
+    int64_t reached = reader.spans[operand].first;
+    for (const auto& [from, to] : parts)
+      if (from <= reached) reached = std::max(reached, to);
+    return reached >= reader.spans[operand].second;
+  }
+  bool drop_around(const Member& member, size_t operand) {
+    return std::erase_if(writers_, [&](size_t index) {
+             const auto writer = std::find_if(members_.begin(), members_.end(),
+                                              [&](const Member* each) { return each->index == index; });
+             return overlap(**writer, 0, member, operand);
+           }) > 0;
+  }
+  bool drop_one() {
+    for (const Member* member : members_) {
+      if (writes_lx(*member) && !writers_.contains(member->index) && drop_around(*member, 0)) return true;
+      for (size_t i = 1; i < member->step.operands.size(); ++i)
+        if (meets_writer(*member, i) && !is_covered(*member, i) && drop_around(*member, i)) return true;
+    }
+    return false;
+  }
+
+  std::vector<const Member*> members_;
+  std::set<size_t> writers_;
+};
+
 Segment segment_of(const Planned& planned, const Readers& readers) {
   Segment segment;
   segment.begin = planned.begin;
@@ -145,17 +203,19 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
       if (member.shape.in_lx && member.shape.row >= 0) segment.outer_rows = member.step.slices[member.shape.row];
     }
   segment.inner_rows = rows / segment.outer_rows;
+  Knowledge known{segment.outer_rows, segment.inner_rows, {}, Local(planned, readers).operands()};
+  for (const auto& pass : planned.passes)
+    for (const Member& member : pass)
+      if (member.step.operands[0].in_lx() && member.step.op != OpCode::reduce && !member.shape.only_rows &&
+          !readers.read(member, pass.back().index))
+        known.dropped.insert(member.index);
   std::vector<Segment::Item> items;
   for (const auto& pass : planned.passes) {
     if (pass[0].shape.only_rows) {
-      items.push_back({nullptr, row_step_of(pass[0], segment.outer_rows, segment.inner_rows)});
+      items.push_back({nullptr, row_step_of(pass[0], known)});
       continue;
     }
-    std::set<size_t> dropped;
-    for (size_t m = 0; m < pass.size(); ++m)
-      if (pass[m].step.operands[0].in_lx() && pass[m].step.op != OpCode::reduce && !readers.read(pass, m))
-        dropped.insert(pass[m].index);
-    items.push_back({pass_of(pass, dropped, segment.outer_rows, segment.inner_rows), nullptr});
+    items.push_back({pass_of(pass, known), nullptr});
     if (!items.back().pass) return segment;
   }
   segment.items = std::move(items);
@@ -166,13 +226,12 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
 
 std::shared_ptr<const Schedule> schedule_of(const Program& program) {
   std::vector<Planned> all;
-  Readers readers(program);
+  const Readers readers(program);
   Group group;
   const auto close = [&](size_t end) {
     if (group.empty()) return;
     std::vector<Member> members = group.take();
     const size_t begin = members[0].index;
-    for (const Member& member : members) readers.replace(member);
     all.push_back({begin, end, passes_of(std::move(members))});
   };
   for (size_t i = 0; i < program.steps.size(); ++i) {

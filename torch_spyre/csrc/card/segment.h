@@ -28,6 +28,7 @@ struct View {
   int64_t stride[kLoops]{};       // bytes
   int64_t half = 0;               // floats: from lane 0 to lane 32
   size_t step = 0, operand = 0;   // whose value a constant has
+  bool local = false;             // LX that one block of rows after the other may use
 };
 
 // What a pass does to a tile, one after the other: a link of a chain, or a tile operation on slots.
@@ -85,11 +86,16 @@ struct Schedule {
 
 std::shared_ptr<const Schedule> schedule_of(const Program& program);
 
-// The pass over members with the same points, or null if it needs too many slots. `dropped`: steps whose results nobody
-// reads from memory.
-std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const std::set<size_t>& dropped,
-                                    int64_t outer_rows, int64_t inner_rows);
-std::unique_ptr<const RowStep> row_step_of(const Member& member, int64_t outer_rows, int64_t inner_rows);
+// What is known of the operands of a segment's steps.
+struct Knowledge {
+  int64_t outer_rows = 1, inner_rows = 1;
+  std::set<size_t> dropped;                   // steps whose results nobody reads from memory
+  std::set<std::pair<size_t, size_t>> local;  // (step, operand) in LX that no other segment, and no other block, sees
+};
+
+// The pass over members with the same points, or null if it needs too many slots.
+std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const Knowledge& known);
+std::unique_ptr<const RowStep> row_step_of(const Member& member, const Knowledge& known);
 
 // `bases[i]` is where argument i begins, and `lx` where the scratchpads do.
 void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,

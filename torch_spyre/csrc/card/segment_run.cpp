@@ -30,6 +30,16 @@ struct Scratch {
   std::vector<Bound> bound;
   std::vector<std::pair<size_t, int>> columns_of;  // view, which column
   std::vector<Link> links;
+
+  std::byte* local_lx(int64_t bytes) {
+    if (static_cast<int64_t>(local_.size()) < bytes + kStickBytes)
+      local_.resize(static_cast<size_t>(bytes + kStickBytes));
+    const auto address = reinterpret_cast<uintptr_t>(local_.data());
+    return local_.data() + (-address % kStickBytes);
+  }
+
+ private:
+  std::vector<std::byte> local_;
 };
 
 // `count` elements `stride` bytes apart.
@@ -67,10 +77,11 @@ struct Where {
   const Program& program;
   const std::vector<std::byte*>& bases;
   std::byte* lx;
+  std::byte* local;  // of this thread
 
   std::byte* at(const View& view) const {
     if (view.argument == kConstant) return nullptr;
-    return (view.argument == kLx ? lx : bases[view.argument]) + view.offset;
+    return (view.local ? local : view.argument == kLx ? lx : bases[view.argument]) + view.offset;
   }
   float value(const View& view) const {
     return static_cast<float>(program.steps[view.step].operands[view.operand].value);
@@ -120,7 +131,7 @@ class PassRun {
     for (size_t v = 0; v < pass_.views.size(); ++v) {
       const View& view = pass_.views[v];
       const int columns = static_cast<int>(columns_of_.size());
-      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && columns < kSlots;
+      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && columns < kSlots && !copied(v);
       bound_.push_back({start(view), nullptr, nullptr, view.stride[rows_], is_column});
       if (is_column) columns_of_.push_back({v, columns});
     }
@@ -140,9 +151,15 @@ class PassRun {
     links_.push_back({end_link(), nullptr, 0, 0, false});
   }
 
+  bool copied(size_t view) const {
+    for (size_t i = 1; i < pass_.code.size(); ++i)
+      if (pass_.code[i].link == LinkKind::copy && pass_.code[i - 1].view == static_cast<int>(view)) return true;
+    return false;
+  }
+
   std::byte* start(const View& view) const {
     std::byte* at = where_.at(view);
-    if (at)
+    if (at && !view.local)  // only rows begin anywhere
       for (size_t i = 0; i < pass_.loops; ++i) at += range_[i].begin * view.stride[i];
     return at;
   }
@@ -227,6 +244,7 @@ class PassRun {
         now = reinterpret_cast<std::byte*>(at);
       }
       bound.now = now;
+      if (view.source != Source::splat && bound.row_stride) fetch_ahead(view, now, row, rows);
     }
     ready_ = true;
     for (const auto& [v, column] : columns_of_) {
@@ -249,6 +267,22 @@ class PassRun {
       if (i > begin) run_chain(&links_[begin], rows, lanes);
       if (!ends) call(pass_.code[i], rows);
       begin = i + 1;
+    }
+  }
+
+  // The next tile is often far away, where no hardware expects it.
+  void fetch_ahead(const View& view, const std::byte* now, int64_t row, int64_t rows) const {
+    const bool last = row + rows >= range_[rows_].count() || (!pass_.folds.empty() && depth_);
+    if (!last || !depth_) return;
+    const std::byte* next =
+        now + view.stride[loops_[depth_ - 1]] - (pass_.folds.empty() ? row * view.stride[rows_] : 0);
+    for (int64_t i = 0; i < rows; ++i) {
+      const std::byte* at = next + i * view.stride[rows_];
+      __builtin_prefetch(at);
+      __builtin_prefetch(at + kStickBytes / 2);
+      if (view.source != Source::floats) continue;
+      __builtin_prefetch(at + view.half);
+      __builtin_prefetch(at + view.half + kStickBytes / 2);
     }
   }
 
@@ -280,7 +314,8 @@ void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scr
     for (int64_t i = along.begin; i < along.end; i += kTileRows) {
       const int64_t count = std::min(kTileRows, along.end - i);
       const auto place = [&](const View& view) {
-        return where.at(view) + o * view.stride[other] + i * view.stride[loop];
+        const int64_t before = view.local ? others.begin * view.stride[other] + along.begin * view.stride[loop] : 0;
+        return where.at(view) + o * view.stride[other] + i * view.stride[loop] - before;
       };
       const void* inputs[4];
       for (size_t v = 1; v < row.views.size(); ++v) {
@@ -332,11 +367,11 @@ std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
 
 void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
                  std::byte* lx) {
-  const Where where{program, bases, lx};
   const std::vector<RowBlock> blocks = blocks_of(segment, engine.threads());
   engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
     const CardArithmetic arithmetic;
     static thread_local Scratch scratch;
+    const Where where{program, bases, lx, scratch.local_lx(program.lx_bytes)};
     for (const Segment::Item& item : segment.items) {
       if (item.pass)
         PassRun(where, *item.pass, blocks[index], scratch).run();
