@@ -68,6 +68,8 @@ struct Indirect {
   bool stick = false;
 };
 
+class Products;
+
 struct Step {
   OpCode op = OpCode::copy;
   Dims extents;  // the whole iteration space
@@ -91,6 +93,7 @@ struct Step {
   bool special = false;                           // a special function of the vector unit, which takes it longer
   bool turn = false;                              // the first step of another turn of a loop around it
   std::vector<std::pair<size_t, int>> numbers{};  // (position in constants, which number of the launch is there)
+  std::shared_ptr<const Products> products{};     // matmul: how the host divides it; settled by Card::prepare
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
