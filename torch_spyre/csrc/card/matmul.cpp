@@ -34,12 +34,14 @@ struct Panel {
   int64_t row_stride, stick_stride;
   int64_t rows, columns, k;
   bool transposed;
+  bool scaled;  // A is larger by scale_for(format)
 };
 
 struct Level {
   const char* name;
   void (*multiply)(const Panel&);
-  void (*settle)(float* sums, int64_t count);  // gives every NaN the same bits
+  bool (*scale)(float* values, int64_t count, float factor);  // false where a product is not finite
+  void (*settle)(float* sums, int64_t count);                 // gives every NaN the same bits
   void (*add_products)(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
   int64_t transposed_rows;  // up to so many a transposed B is not decoded first
 };
@@ -121,6 +123,9 @@ HostType type_of(const StickMatrix& matrix, const char* which) {
                        "; the matrix unit takes SEN169_FP16 and IEEE_FP32. Convert it first.");
 }
 
+// What A is multiplied by, exactly, for elements of B that are decoded smaller by as much: the product is the same.
+float scale_for(DataFormat format) { return format == DataFormat::SEN169_FP16 ? 0x1p96f : 1.0f; }
+
 // Column `column` of the row that begins at element `row`.
 std::byte* address(const StickMatrix& matrix, int64_t row, int64_t column) {
   const int64_t stick = elements_per_stick(matrix.format);
@@ -178,11 +183,19 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 
   for (int64_t top = 0; top < shape.m; top += height) {
     const int64_t rows = std::min(height, shape.m - top);
-    each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
-      each_piece(a, run.a, run.count, 0, shape.k, [&](int64_t row, std::byte* from, int64_t column, size_t count) {
-        decode(decoded_a + (column / kBlock * rows + first + row) * kPitch + column % kBlock, from, count);
+    const auto decode_a = [&](float factor) {
+      bool finite = true;
+      each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
+        each_piece(a, run.a, run.count, 0, shape.k, [&](int64_t row, std::byte* from, int64_t column, size_t count) {
+          float* const to = decoded_a + (column / kBlock * rows + first + row) * kPitch + column % kBlock;
+          decode(to, from, count);
+          if (factor != 1) finite &= level.scale(to, int64_t(count), factor);
+        });
       });
-    });
+      return finite;
+    };
+    const bool scaled = decode_a(scale_for(b.format));
+    if (!scaled) decode_a(1);
     for (int64_t k = 0; k < shape.k; k += deep)
       for (int64_t left = 0; left < shape.n; left += kPanel) {
         const int64_t right = std::min(left + kPanel, shape.n);
@@ -208,7 +221,8 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
              .rows = rows,
              .columns = right - left,
              .k = std::min(deep, shape.k - k),
-             .transposed = shape.transposed_b});
+             .transposed = shape.transposed_b,
+             .scaled = scaled});
         if (k + deep < shape.k) continue;
         level.settle(sums, rows * kPanel);
         each_of_c([&](std::byte* at, float* sums, size_t count) { round(at, sums, count); });
