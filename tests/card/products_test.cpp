@@ -18,6 +18,8 @@ bool chance(int64_t of) { return pick(of) == 0; }
 
 constexpr int kCores = 32;
 constexpr DataFormat kReals[] = {DataFormat::SEN169_FP16, DataFormat::IEEE_FP32};
+constexpr DataFormat kWeights[] = {DataFormat::SEN169_FP16, DataFormat::IEEE_FP32, DataFormat::SENINT8,
+                                   DataFormat::SEN143_FP8, DataFormat::SEN152_FP8};
 constexpr DataFormat kIntegers[] = {DataFormat::SENINT8, DataFormat::IEEE_INT32};
 
 HostType type_of(DataFormat format) {
@@ -71,7 +73,9 @@ struct Case {
     const auto& formats = integers ? kIntegers : kReals;
     const bool transposed = chance(2);
     const size_t sticks[] = {n, k, transposed ? k : n};
-    for (size_t i = 0; i < 3; ++i) step.operands.push_back({0, 0, {}, formats[pick(2)], static_cast<int>(sticks[i])});
+    for (size_t i = 0; i < 3; ++i)
+      step.operands.push_back(
+          {0, 0, {}, i == 2 && !integers ? kWeights[pick(5)] : formats[pick(2)], static_cast<int>(sticks[i])});
     const Dims part = points_per_core(step);
     for (size_t i = 0; i < 3; ++i) {
       std::vector<bool> still(rank, false);

@@ -120,7 +120,7 @@ HostType type_of(const StickMatrix& matrix, const char* which) {
   if (matrix.format == DataFormat::SEN169_FP16) return HostType::F16;
   if (matrix.format == DataFormat::IEEE_FP32) return HostType::F32;
   throw InvalidProgram(std::string("matmul: operand ") + which + " is " + name(matrix.format) +
-                       "; the matrix unit takes SEN169_FP16 and IEEE_FP32. Convert it first.");
+                       "; the matrix unit takes SEN169_FP16 and IEEE_FP32 there. Convert it first.");
 }
 
 // What A is multiplied by, exactly, for elements of B that are decoded smaller by as much: the product is the same.
@@ -164,7 +164,8 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
               const MatmulShape& shape, std::span<const RowRun> all_rows) {
   const Convert decode = device_cast(type_of(a, "A"), HostType::F32),
                 round = device_cast(HostType::F32, type_of(c, "C"));
-  type_of(b, "B");
+  if (!is_weight_format(b.format))
+    throw InvalidProgram(std::string("matmul: operand B is ") + name(b.format) + ", which does not meet reals.");
   if (shape.accumulate && c.format != DataFormat::IEEE_FP32)
     throw InvalidProgram("matmul: partial sums are kept in IEEE_FP32, and C is " + std::string(name(c.format)) + ".");
 
@@ -231,6 +232,12 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 }
 
 }  // namespace
+
+bool is_weight_format(DataFormat format) {
+  constexpr DataFormat known[] = {DataFormat::SEN169_FP16, DataFormat::IEEE_FP32, DataFormat::SENINT8,
+                                  DataFormat::SEN143_FP8, DataFormat::SEN152_FP8};
+  return std::find(std::begin(known), std::end(known), format) != std::end(known);
+}
 
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
             std::span<const RowRun> rows) {

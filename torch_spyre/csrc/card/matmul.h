@@ -13,7 +13,7 @@ namespace spyre {
 // elements, where S of them make a stick of the format. A stick is there as a whole, whatever its padding holds.
 struct StickMatrix {
   std::byte* base;
-  DataFormat format;     // SEN169_FP16 or IEEE_FP32
+  DataFormat format;     // SEN169_FP16 or IEEE_FP32; of B any weight format
   int64_t row_stride;    // in elements; 0 repeats one row
   int64_t stick_stride;  // in elements
 };
@@ -34,6 +34,9 @@ struct RowRun {
 };
 
 constexpr int64_t kPanel = 64;  // columns of C that are taken at a time
+
+// Formats of B beside reals: SEN169_FP16, IEEE_FP32, and of one byte SENINT8, SEN143_FP8 and SEN152_FP8.
+bool is_weight_format(DataFormat format);
 
 // C[m, n] = A[m, k] B[k, n]. Every element of C is one chain of fp32 fma in ascending k, rounded once into C's format,
 // so its bits depend on neither instruction set, blocking, split of m and n nor orientation of B; and a split of k into
