@@ -54,6 +54,8 @@ SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
   for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
   return sum;
 }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) { return Words{from[0], from[1], from[2], from[3]}; }
 #include "matmul_simd.inc"
 }  // namespace portable
 
@@ -65,6 +67,10 @@ constexpr const char* kName = "avx2";
 constexpr int kLanes = 8, kSums = 12;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) {
+  return Words(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
 #include "matmul_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx2
@@ -76,6 +82,11 @@ constexpr const char* kName = "avx512";
 constexpr int kLanes = 16, kSums = 24;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) {
+  // All lanes by a mask: g++ 12 warns of its own plain intrinsic.
+  return Words(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
 #include "matmul_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx512
