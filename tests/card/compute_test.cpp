@@ -4,6 +4,7 @@
 #include <random>
 
 #include "card/error.h"
+#include "card/products.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -56,7 +57,11 @@ struct Product {
     step.slices = {1, 1, 1};
     step.operands = {c.operand(0, 0, 1), a.operand(1, 0, 2), transposed ? b.operand(2, 1, 2) : b.operand(2, 2, 1)};
   }
-  void run() { run_matmul(step, 0, {c.bytes.data(), a.bytes.data(), b.bytes.data()}); }
+  void run() {
+    const Products products(step, 1);
+    for (int64_t task = 0; task < products.tasks(); ++task)
+      products.run(task, {c.bytes.data(), a.bytes.data(), b.bytes.data()});
+  }
 };
 
 }  // namespace

@@ -232,7 +232,9 @@ TEST("matmul: a split of rows and columns, on several threads") {
 TEST("matmul: refuses what the matrix unit does not take") {
   Matrix a(kHalf, 2, 2), b(kHalf, 2, 2), c(kHalf, 2, 2);
   StickMatrix integers = b.view();
+  integers.format = DataFormat::SENINT16;
+  CHECK_THROWS(matmul(c.view(), a.view(), integers, {2, 2, 2}), InvalidProgram, "operand B is SENINT16");
   integers.format = DataFormat::SENINT8;
-  CHECK_THROWS(matmul(c.view(), a.view(), integers, {2, 2, 2}), InvalidProgram, "operand B is SENINT8");
+  CHECK_THROWS(matmul(c.view(), integers, b.view(), {2, 2, 2}), InvalidProgram, "operand A is SENINT8");
   CHECK_THROWS(matmul(c.view(), a.view(), b.view(), {2, 2, 2, false, true}), InvalidProgram, "IEEE_FP32");
 }

@@ -11,6 +11,9 @@ FORMATS = {
     torch.float16: _C.DataFormats.SEN169_FP16,
     torch.float32: _C.DataFormats.IEEE_FP32,
     torch.int32: _C.DataFormats.IEEE_INT32,
+    torch.int8: _C.DataFormats.SENINT8,
+    torch.float8_e4m3fn: _C.DataFormats.SEN143_FP8,
+    torch.float8_e5m2: _C.DataFormats.SEN152_FP8,
 }
 ULP = 2**-9  # one unit in the last place of SEN169
 
@@ -266,6 +269,18 @@ def test_matmul_of_odd_shapes(m, k, n, transposed):
 def test_matmul_of_mixed_formats(dtypes):
     a, b = random(5, 70, dtype=dtypes[0], seed=1), random(70, 66, dtype=dtypes[1], seed=2)
     check_product(matmul(a, b, dtypes[2]), a, b)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_matmul_of_weights_in_one_byte_has_the_bits_of_the_same_weights_in_two(dtype, transposed):
+    for m, k, n, slices in [(1, 130, 257, (1, 3, 1)), (8, 200, 130, (4, 2, 1)), (30, 65, 70, (5, 1, 1))]:
+        generator = torch.Generator().manual_seed(m)
+        weights = (torch.randn(k, n, generator=generator) * 30).to(dtype)
+        weights = weights.t().contiguous() if transposed else weights
+        a = random(m, k, seed=m)
+        want = matmul(a, weights.half().to("spyre"), torch.float16, slices, transposed)
+        assert torch.equal(matmul(a, weights.to("spyre"), torch.float16, slices, transposed), want)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

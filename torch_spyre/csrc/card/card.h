@@ -114,6 +114,7 @@ class Card {
   void run_job(Job& job);
   Picoseconds wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int stream);
   void settle_lx(Program& program) const;
+  void settle_products(Program& program) const;
   Held allocate_lx(int64_t bytes_per_core);
   void check_step(const Program& program, size_t index, const std::vector<Held>& held,
                   const std::vector<std::byte*>& bases);

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
-
-#include "matmul.h"
 
 namespace spyre {
 
@@ -438,94 +435,6 @@ void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases
     lanes_kept ? reduction.lane_by_lane(kept) : reduction.across_lanes(kept, width);
   }
   if (!reduction.fits && step.checked) does_not_fit(step);
-}
-
-namespace {
-
-// One product of integers: rows of A and panels of B are decoded, and 64-bit sums narrowed into C.
-struct IntegerProduct {
-  static constexpr int64_t kRows = 16, kDeep = 256, kWide = kIntegerPanel;
-  const Access &c, &a, &b;
-  const Loop m, n, k;
-  const bool transposed;
-  alignas(64) int64_t rows[kRows * kDeep], panel[kDeep * kWide], sums[kRows * kWide], line[kDeep];
-  bool fits = true;
-
-  // Elements [first, first + count) along a dimension that lies in sticks, `stride` apart from each other.
-  template <typename Body>
-  static void pieces(const Access& access, const Loop& loop, size_t side, int64_t first, int64_t count, Body body) {
-    const int64_t stick = kStickBytes / access.element;
-    for (int64_t at = first, some; at < first + count; at += some) {
-      some = std::min(stick - at % stick, first + count - at);
-      body(at / stick * loop.stride[side] + at % stick, at - first, some);
-    }
-  }
-
-  void decode_panel(int64_t start, int64_t left, int64_t columns, int64_t top, int64_t depth) {
-    if (!transposed) {
-      for (int64_t i = 0; i < depth; ++i)
-        pieces(b, n, 2, left, columns, [&](int64_t at, int64_t column, int64_t count) {
-          b.decode(panel + i * kWide + column, start + (top + i) * k.stride[2] + at, count, 1);
-        });
-      return;
-    }
-    for (int64_t j = 0; j < columns; ++j) {
-      pieces(b, k, 2, top, depth, [&](int64_t at, int64_t i, int64_t count) {
-        b.decode(line + i, start + (left + j) * n.stride[2] + at, count, 1);
-      });
-      for (int64_t i = 0; i < depth; ++i) panel[i * kWide + j] = line[i];
-    }
-  }
-
-  void run(const Place& place) {
-    std::fill(std::begin(panel), std::end(panel), 0);
-    for (int64_t row = 0; row < m.count; row += kRows)
-      for (int64_t left = 0; left < n.count; left += kWide) {
-        const int64_t height = std::min(kRows, m.count - row), columns = std::min(kWide, n.count - left);
-        std::fill_n(sums, kRows * kWide, 0);
-        for (int64_t top = 0; top < k.count; top += kDeep) {
-          const int64_t depth = std::min(kDeep, k.count - top);
-          decode_panel(place.at[2], left, columns, top, depth);
-          for (int64_t i = 0; i < height; ++i) {
-            pieces(a, k, 1, top, depth, [&](int64_t at, int64_t first, int64_t count) {
-              a.decode(rows + first, place.at[1] + (row + i) * m.stride[1] + at, count, 1);
-            });
-            add_products(sums + i * kWide, rows, panel, depth);
-          }
-        }
-        for (int64_t i = 0; i < height; ++i)
-          pieces(c, n, 0, left, columns, [&](int64_t at, int64_t first, int64_t count) {
-            fits &= c.encode(sums + i * kWide + first, place.at[0] + (row + i) * m.stride[0] + at, count, 1);
-          });
-      }
-  }
-};
-
-}  // namespace
-
-void run_matmul(const Step& step, int core, const std::vector<std::byte*>& bases) {
-  Nest nest = core_nest(step, core);
-  if (std::any_of(nest.loops.begin(), nest.loops.end(), [](const Loop& loop) { return loop.count == 0; })) return;
-  const size_t rank = nest.loops.size();
-  const Loop m = nest.loops[rank - 3], n = nest.loops[rank - 2], k = nest.loops[rank - 1];
-  nest.loops.resize(rank - 3);
-  const bool transposed = step.operands[2].stick == static_cast<int>(rank) - 1;
-  if (domain_of(step.operands[0].format) == Domain::integer) {
-    const std::vector<Access> operands = accesses(step, bases);
-    const auto product = std::make_unique<IntegerProduct>(operands[0], operands[1], operands[2], m, n, k, transposed);
-    walk(nest.loops, 0, start_of(nest), [&](const Place& place) { product->run(place); });
-    if (!product->fits && step.checked) does_not_fit(step);
-    return;
-  }
-  const MatmulShape shape{m.count, n.count, k.count, transposed, false};
-  const auto matrix = [&](size_t i, const Place& place, const Loop& rows, const Loop& sticks) {
-    const DataFormat format = step.operands[i].format;
-    return StickMatrix{bases[i] + place.at[i] * element_bytes(format), format, rows.stride[i], sticks.stride[i]};
-  };
-  walk(nest.loops, 0, start_of(nest), [&](const Place& place) {
-    matmul(matrix(0, place, m, n), matrix(1, place, m, k), transposed ? matrix(2, place, n, k) : matrix(2, place, k, n),
-           shape);
-  });
 }
 
 }  // namespace spyre

@@ -18,6 +18,5 @@ const TileOp* tile_op_of(const Step& step);
 // `bases[i]` is where the argument of operand i begins. Throws ValueRange where a checked result does not fit.
 void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& bases);
 void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases);
-void run_matmul(const Step& step, int core, const std::vector<std::byte*>& bases);
 
 }  // namespace spyre

@@ -6,6 +6,7 @@
 #include "card.h"
 #include "compute.h"
 #include "index_ops.h"
+#include "products.h"
 #include "segment.h"
 #include "strict.h"
 
@@ -33,6 +34,7 @@ std::shared_ptr<const Program> Card::prepare(Program program) const {
   program.time = duration(program, clock_);
   program.numbers = numbers_of(program);
   settle_lx(program);
+  settle_products(program);
   if (mode_ == Mode::run) program.schedule = schedule_of(program);
   return std::make_shared<const Program>(std::move(program));
 }
@@ -46,6 +48,7 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
     if (!step.program) continue;
     auto program = std::make_shared<Program>(*step.program);
     settle_lx(*program);
+    settle_products(*program);
     if (mode_ == Mode::run) program->schedule = schedule_of(*program);
     step.program = std::move(program);
   }
@@ -72,6 +75,12 @@ void Card::settle_lx(Program& program) const {
   for (Step& step : program.steps)
     for (Operand& operand : step.operands)
       if (operand.in_lx()) operand.core_bytes = program.lx_bytes;
+}
+
+void Card::settle_products(Program& program) const {
+  if (engine_.immediate()) return;
+  for (Step& step : program.steps)
+    if (step.op == OpCode::matmul) step.products = std::make_shared<const Products>(step, engine_.threads());
 }
 
 // Of every launch its own: launches of several streams run at a time here.
@@ -192,6 +201,13 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
   }
   if (shadow_) check_step(program, index, held, bases);
   const auto side = [&](size_t operand) { return Side{bases[operand], element_bytes(step.operands[operand].format)}; };
+  if (step.op == OpCode::matmul) {
+    engine_.parallel_for(step.products->tasks(), [&](int64_t task) {
+      const CardArithmetic arithmetic;
+      step.products->run(task, bases);
+    });
+    return;
+  }
   engine_.parallel_for(step.cores(), [&](int64_t index) {
     const CardArithmetic arithmetic;
     const int core = static_cast<int>(index);
@@ -208,8 +224,6 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
         return run_elementwise(step, core, bases);
       case OpCode::reduce:
         return run_reduce(step, core, bases);
-      case OpCode::matmul:
-        return run_matmul(step, core, bases);
       default:
         return run_indexed(step, core, bases);
     }

@@ -19,10 +19,10 @@ namespace {
 
 // How a product is cut. Columns of C are taken a panel at a time; k in blocks whose panel of B, decoded to fp32, stays
 // in the L2 cache while all rows use it; rows in blocks that bound the decoded A.
-constexpr int64_t kPanel = 64;
 constexpr int64_t kBlock = 512;
 constexpr int64_t kPitch = kBlock + 16;  // floats between rows of decoded A: a power of two would share cache sets
 constexpr int64_t kDecodedA = 2 << 20;   // floats
+constexpr int64_t kTallest = 512;        // rows whose sums stay in the L2 cache beside the panel
 
 // One panel: sums[row][column] += A B over all of k. A is decoded, as [block of k][row][kPitch].
 struct Panel {
@@ -34,12 +34,14 @@ struct Panel {
   int64_t row_stride, stick_stride;
   int64_t rows, columns, k;
   bool transposed;
+  bool scaled;  // A is larger by scale_for(format)
 };
 
 struct Level {
   const char* name;
   void (*multiply)(const Panel&);
-  void (*settle)(float* sums, int64_t count);  // gives every NaN the same bits
+  bool (*scale)(float* values, int64_t count, float factor);  // false where a product is not finite
+  void (*settle)(float* sums, int64_t count);                 // gives every NaN the same bits
   void (*add_products)(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
   int64_t transposed_rows;  // up to so many a transposed B is not decoded first
 };
@@ -52,6 +54,8 @@ SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
   for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
   return sum;
 }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) { return Words{from[0], from[1], from[2], from[3]}; }
 #include "matmul_simd.inc"
 }  // namespace portable
 
@@ -63,6 +67,10 @@ constexpr const char* kName = "avx2";
 constexpr int kLanes = 8, kSums = 12;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) {
+  return Words(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
 #include "matmul_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx2
@@ -74,6 +82,11 @@ constexpr const char* kName = "avx512";
 constexpr int kLanes = 16, kSums = 24;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+SPYRE_INLINE Words widen(const int8_t* from) {
+  // All lanes by a mask: g++ 12 warns of its own plain intrinsic.
+  return Words(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
 #include "matmul_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx512
@@ -118,33 +131,57 @@ HostType type_of(const StickMatrix& matrix, const char* which) {
   if (matrix.format == DataFormat::SEN169_FP16) return HostType::F16;
   if (matrix.format == DataFormat::IEEE_FP32) return HostType::F32;
   throw InvalidProgram(std::string("matmul: operand ") + which + " is " + name(matrix.format) +
-                       "; the matrix unit takes SEN169_FP16 and IEEE_FP32. Convert it first.");
+                       "; the matrix unit takes SEN169_FP16 and IEEE_FP32 there. Convert it first.");
 }
 
+// What A is multiplied by, exactly, for elements of B that are decoded smaller by as much: the product is the same.
+float scale_for(DataFormat format) { return format == DataFormat::SEN169_FP16 ? 0x1p96f : 1.0f; }
+
+// Column `column` of the row that begins at element `row`.
 std::byte* address(const StickMatrix& matrix, int64_t row, int64_t column) {
   const int64_t stick = elements_per_stick(matrix.format);
-  const int64_t element = column / stick * matrix.stick_stride + row * matrix.row_stride + column % stick;
+  const int64_t element = column / stick * matrix.stick_stride + row + column % stick;
   return matrix.base + element * element_bytes(matrix.format);
 }
 
-// Calls visit(row, column, count) for the pieces of sticks that hold columns [begin, end), stick by stick.
+// Rows [begin, begin + count) of all, as runs; they begin at row 0 for whoever visits them.
 template <class Visit>
-void each_piece(const StickMatrix& matrix, int64_t rows, int64_t begin, int64_t end, Visit visit) {
+void each_run(std::span<const RowRun> rows, int64_t begin, int64_t count, Visit visit) {
+  int64_t first = -begin;
+  for (const RowRun& run : rows) {
+    const int64_t from = std::max<int64_t>(first, 0), to = std::min(first + run.count, count), skipped = from - first;
+    if (from < to)
+      visit(from, RowRun{to - from,
+                         {run.a.at + skipped * run.a.stride, run.a.stride},
+                         {run.c.at + skipped * run.c.stride, run.c.stride}});
+    first += run.count;
+  }
+}
+
+RowRun even_rows(const StickMatrix& c, const StickMatrix& a, const MatmulShape& shape) {
+  return {shape.m, {0, a.row_stride}, {0, c.row_stride}};
+}
+
+// Calls visit(row, address, column, count) for the pieces of sticks that hold columns [begin, end), stick by stick.
+template <class Visit>
+void each_piece(const StickMatrix& matrix, RowRun::Side rows, int64_t count, int64_t begin, int64_t end, Visit visit) {
   const int64_t stick = elements_per_stick(matrix.format);
   for (int64_t column = begin; column < end; column += stick)
-    for (int64_t row = 0; row < rows; ++row) visit(row, column, size_t(std::min(stick, end - column)));
+    for (int64_t row = 0; row < count; ++row)
+      visit(row, address(matrix, rows.at + row * rows.stride, column), column, size_t(std::min(stick, end - column)));
 }
 
 void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
-              const MatmulShape& shape) {
+              const MatmulShape& shape, std::span<const RowRun> all_rows) {
   const Convert decode = device_cast(type_of(a, "A"), HostType::F32),
                 round = device_cast(HostType::F32, type_of(c, "C"));
-  type_of(b, "B");
+  if (!is_weight_format(b.format))
+    throw InvalidProgram(std::string("matmul: operand B is ") + name(b.format) + ", which does not meet reals.");
   if (shape.accumulate && c.format != DataFormat::IEEE_FP32)
     throw InvalidProgram("matmul: partial sums are kept in IEEE_FP32, and C is " + std::string(name(c.format)) + ".");
 
   const int64_t pitch = (shape.k + kBlock - 1) / kBlock * kPitch;  // decoded A: floats per row
-  const int64_t tallest = std::max<int64_t>(kDecodedA / pitch, 48);
+  const int64_t tallest = std::clamp<int64_t>(kDecodedA / pitch, 48, kTallest);
   const int64_t blocks = (shape.m + tallest - 1) / tallest, height = (shape.m + blocks - 1) / blocks;
   // A transposed B lies together by sticks of k. With few rows reading it is most of the work, so sticks go outermost
   // and the sums of all columns are kept; otherwise all of k is summed for a panel before the next.
@@ -158,44 +195,70 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 
   for (int64_t top = 0; top < shape.m; top += height) {
     const int64_t rows = std::min(height, shape.m - top);
-    each_piece(a, rows, 0, shape.k, [&](int64_t row, int64_t column, size_t count) {
-      decode(decoded_a + (column / kBlock * rows + row) * kPitch + column % kBlock, address(a, top + row, column),
-             count);
-    });
+    const auto decode_a = [&](float factor) {
+      bool finite = true;
+      each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
+        each_piece(a, run.a, run.count, 0, shape.k, [&](int64_t row, std::byte* from, int64_t column, size_t count) {
+          float* const to = decoded_a + (column / kBlock * rows + first + row) * kPitch + column % kBlock;
+          decode(to, from, count);
+          if (factor != 1) finite &= level.scale(to, int64_t(count), factor);
+        });
+      });
+      return finite;
+    };
+    const bool scaled = decode_a(scale_for(b.format));
+    if (!scaled) decode_a(1);
     for (int64_t k = 0; k < shape.k; k += deep)
       for (int64_t left = 0; left < shape.n; left += kPanel) {
         const int64_t right = std::min(left + kPanel, shape.n);
         float* const sums = all_sums + left % wide * rows;
+        const auto each_of_c = [&](const auto& visit) {  // visit(address, sums, count)
+          each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
+            each_piece(c, run.c, run.count, left, right, [&](int64_t row, std::byte* at, int64_t column, size_t count) {
+              visit(at, sums + (first + row) * kPanel + column - left, count);
+            });
+          });
+        };
         if (k == 0) std::memset(sums, 0, size_t(rows * kPanel) * sizeof(float));
         if (k == 0 && shape.accumulate)
-          each_piece(c, rows, left, right, [&](int64_t row, int64_t column, size_t count) {
-            std::memcpy(sums + row * kPanel + column - left, address(c, top + row, column), count * sizeof(float));
-          });
-        level.multiply({.sums = sums,
-                        .a = decoded_a + k / kBlock * rows * kPitch + k % kBlock,
-                        .b = shape.transposed_b ? address(b, left, k) : address(b, k, left),
-                        .decoded_b = decoded_b,
-                        .format = b.format,
-                        .row_stride = b.row_stride,
-                        .stick_stride = b.stick_stride,
-                        .rows = rows,
-                        .columns = right - left,
-                        .k = std::min(deep, shape.k - k),
-                        .transposed = shape.transposed_b});
+          each_of_c([](std::byte* at, float* sums, size_t count) { std::memcpy(sums, at, count * sizeof(float)); });
+        level.multiply(
+            {.sums = sums,
+             .a = decoded_a + k / kBlock * rows * kPitch + k % kBlock,
+             .b = shape.transposed_b ? address(b, left * b.row_stride, k) : address(b, k * b.row_stride, left),
+             .decoded_b = decoded_b,
+             .format = b.format,
+             .row_stride = b.row_stride,
+             .stick_stride = b.stick_stride,
+             .rows = rows,
+             .columns = right - left,
+             .k = std::min(deep, shape.k - k),
+             .transposed = shape.transposed_b,
+             .scaled = scaled});
         if (k + deep < shape.k) continue;
         level.settle(sums, rows * kPanel);
-        each_piece(c, rows, left, right, [&](int64_t row, int64_t column, size_t count) {
-          round(address(c, top + row, column), sums + row * kPanel + column - left, count);
-        });
+        each_of_c([&](std::byte* at, float* sums, size_t count) { round(at, sums, count); });
       }
   }
 }
 
 }  // namespace
 
-void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
+bool is_weight_format(DataFormat format) {
+  constexpr DataFormat known[] = {DataFormat::SEN169_FP16, DataFormat::IEEE_FP32, DataFormat::SENINT8,
+                                  DataFormat::SEN143_FP8, DataFormat::SEN152_FP8};
+  return std::find(std::begin(known), std::end(known), format) != std::end(known);
+}
+
+void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
+            std::span<const RowRun> rows) {
   static const Level& level = level_named(simd_level());
-  multiply(level, c, a, b, shape);
+  multiply(level, c, a, b, shape, rows);
+}
+
+void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
+  const RowRun rows = even_rows(c, a, shape);
+  matmul(c, a, b, shape, {&rows, 1});
 }
 
 void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k) {
@@ -207,7 +270,8 @@ void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k) 
 namespace detail {
 void matmul(const char* simd, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
             const MatmulShape& shape) {
-  multiply(level_named(simd), c, a, b, shape);
+  const RowRun rows = even_rows(c, a, shape);
+  multiply(level_named(simd), c, a, b, shape, {&rows, 1});
 }
 }  // namespace detail
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "formats.h"
 
@@ -12,7 +13,7 @@ namespace spyre {
 // elements, where S of them make a stick of the format. A stick is there as a whole, whatever its padding holds.
 struct StickMatrix {
   std::byte* base;
-  DataFormat format;     // SEN169_FP16 or IEEE_FP32
+  DataFormat format;     // SEN169_FP16 or IEEE_FP32; of B any weight format
   int64_t row_stride;    // in elements; 0 repeats one row
   int64_t stick_stride;  // in elements
 };
@@ -23,11 +24,28 @@ struct MatmulShape {
   bool accumulate = false;    // start from what C, in fp32, holds instead of zero
 };
 
+// Rows of A and their rows of C that lie evenly, in elements from the bases of both.
+struct RowRun {
+  struct Side {
+    int64_t at, stride;
+  };
+  int64_t count;
+  Side a, c;
+};
+
+constexpr int64_t kPanel = 64;  // columns of C that are taken at a time
+
+// Formats of B beside reals: SEN169_FP16, IEEE_FP32, and of one byte SENINT8, SEN143_FP8 and SEN152_FP8.
+bool is_weight_format(DataFormat format);
+
 // C[m, n] = A[m, k] B[k, n]. Every element of C is one chain of fp32 fma in ascending k, rounded once into C's format,
 // so its bits depend on neither instruction set, blocking, split of m and n nor orientation of B; and a split of k into
 // calls that accumulate gives the bits of one call. A NaN is the positive quiet one whatever it came from. Padding of A
 // and B is not used, padding of C not written. C overlaps neither A nor B.
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape);
+// The same for rows that lie in several places, m in all.
+void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
+            std::span<const RowRun> rows);
 
 // Integers: sums[j] += a[0] * b[0][j] + ... + a[k - 1] * b[k - 1][j] in 64 bits, for the kIntegerPanel columns of b.
 constexpr int64_t kIntegerPanel = 64;

@@ -8,6 +8,7 @@
 
 #include "compute.h"
 #include "index_ops.h"
+#include "matmul.h"
 #include "work.h"
 
 namespace spyre {
@@ -191,11 +192,15 @@ struct StepCheck {
   void matrix_product() const {
     if (rank < 3) refuse("extents", "needs m, n and k");
     const bool integers = domain_of(step.operands[0].format) == Domain::integer;
-    for (const Operand& operand : step.operands)
-      if (integers ? domain_of(operand.format) != Domain::integer
-                   : operand.format != DataFormat::SEN169_FP16 && operand.format != DataFormat::IEEE_FP32)
-        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, or on integers alone, not on ") +
-                               name(operand.format));
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      const DataFormat format = step.operands[i].format;
+      const bool real =
+          i == 2 ? is_weight_format(format) : format == DataFormat::SEN169_FP16 || format == DataFormat::IEEE_FP32;
+      if (integers ? domain_of(format) != Domain::integer : !real)
+        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, its second operand also in one "
+                                       "byte, or on integers alone, not on ") +
+                               name(format));
+    }
     if (moves(0, rank - 1)) refuse("operand 0", "moves along k, which is folded");
     if (moves(1, rank - 2)) refuse("operand 1", "moves along n");
     if (moves(2, rank - 3)) refuse("operand 2", "moves along m");

@@ -18,7 +18,7 @@ namespace spyre {
 //   reduce            written, read; folds the last `reduced` dimensions with the two-input tile operation `function`,
 //                     starting from constants[0]; the result is multiplied by constants[1] where that is given
 //   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k;
-//                     all of integers, or none
+//                     all of integers, or C and A of reals and B of reals or in one byte (int8, fp8)
 //   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
 //   gather            written, table, indices ...; `indirect` says where an index leads in the table
 //   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
@@ -68,6 +68,8 @@ struct Indirect {
   bool stick = false;
 };
 
+class Products;
+
 struct Step {
   OpCode op = OpCode::copy;
   Dims extents;  // the whole iteration space
@@ -91,6 +93,7 @@ struct Step {
   bool special = false;                           // a special function of the vector unit, which takes it longer
   bool turn = false;                              // the first step of another turn of a loop around it
   std::vector<std::pair<size_t, int>> numbers{};  // (position in constants, which number of the launch is there)
+  std::shared_ptr<const Products> products{};     // matmul: how the host divides it; settled by Card::prepare
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
