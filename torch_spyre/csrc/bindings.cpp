@@ -379,12 +379,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("fallback_counts", &fallback_counts);
   m.def("reset_fallback_counts", &reset_fallback_counts);
 
-  auto measure = m.def_submodule("measure", "The card's C++ API, timed from inside, for the benchmarks.");
+  auto measure = m.def_submodule("measure", "The card's C++ API timed from inside, and this machine's limits.");
   measure.def("to_card", &measure_to_card, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def("to_host", &measure_to_host, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def(
       "launch", [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
       py::arg("plan"), py::arg("repeats"));
+  measure.def("multiply_add", &measure_multiply_add, py::arg("threads"), py::arg("repeats"));
+  measure.def("stream", &measure_stream, py::arg("bytes_read"), py::arg("bytes_written"), py::arg("threads"),
+              py::arg("repeats"));
 
   install_interrupt_check();
 }
