@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-PROMPT, NEW_TOKENS = 512, 16
+PROMPT, NEW_TOKENS, ROUNDS = 512, 16, 3
 WAYS = ("spyre", "fp32 Inductor", "fp32 eager")
 
 

@@ -18,13 +18,14 @@ PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 
 TITLE = """# How fast it is
 
-Written by `make bench` (`python benchmarks/speed.py`). {machine}; {threads} threads on both sides, the card with its own
-numerics (SEN169 halves), each case in a process of its own, sides in turn, the best of many calls.
+Written by `make bench` (`python benchmarks/speed.py`). {machine}; {threads} threads on both sides, the card
+with its own numerics (SEN169 halves), each case in a process of its own, sides in turn, the best of many calls.
 
-*ratio*: how many times as fast as the other side, or as small. *limit*: the bytes of the arguments and results, each once,
-at the speed of memory, or the arithmetic at the peak of fp32 multiply-adds, whichever takes longer; both measured in the
-process that measured the case. *time / limit* is what is left above it. Compile time is that of the first call without the
-second one's. [docs/speed.md](../docs/speed.md) says how to read this.
+*ratio*: how many times as fast as the other side, or as small. *limit*: the bytes of arguments and results, each
+once, at the speed of memory, or the arithmetic at the peak of fp32 multiply-adds, whichever takes longer; both
+measured in the process of the case. *time / limit*: what is left above it. *others*: the share of the machine that
+other processes had meanwhile; where it is above {quiet:.0%} in every attempt the row says *disturbed*, and its ratio
+is not to be trusted in either direction. Compile time is the first call's without the second one's.
 
 """
 
@@ -59,7 +60,7 @@ def machine() -> str:
 
 def main(chosen: list[str]) -> None:
     from _cases import CASES
-    from _timing import line, markdown
+    from _timing import QUIET, line, markdown
 
     unknown = [name for name in chosen if name not in CASES]
     if unknown:
@@ -69,9 +70,10 @@ def main(chosen: list[str]) -> None:
         for row in measured(case):
             print(line(row), flush=True)
             rows.append(row)
-    print(f"{sum(row.met for row in rows)} of {len(rows)} as asked")
+    disturbed = sum(not row.valid for row in rows)
+    print(f"{sum(row.met for row in rows)} of {len(rows)} as asked; {disturbed} disturbed by other processes")
     if not chosen:
-        PAGE.write_text(TITLE.format(machine=machine(), threads=THREADS) + markdown(rows) + "\n")
+        PAGE.write_text(TITLE.format(machine=machine(), threads=THREADS, quiet=QUIET) + markdown(rows) + "\n")
 
 
 if __name__ == "__main__":
