@@ -48,7 +48,7 @@ def best_within(sides: dict[str, Callable[[], object]], seconds: float, rounds: 
 # threads that wait for each other by spinning, as OpenMP's do, lose several times over what is taken from them, and a
 # pool that sleeps does not, so the best of many calls flatters one side.
 QUIET = 0.05
-ATTEMPTS, PATIENCE = 3, 20  # the seconds that an attempt waits for others to end
+ATTEMPTS, PATIENCE = 3, 30  # the seconds that an attempt waits for others to end
 
 
 def _busy_seconds() -> tuple[float, float]:
@@ -96,6 +96,7 @@ class Row:
     limit: float | None = None
     unit: str = "s"
     others: float = 0.0
+    commit: str = ""
 
     @property
     def ratio(self) -> float:
@@ -121,7 +122,7 @@ def amount(value: float, unit: str) -> str:
     return f"{value * factor:.3g} {name}" if value * factor < 1000 else f"{value * factor:.0f} {name}"
 
 
-HEADINGS = ("case", "here", "against", "it takes", "ratio", "asked", "met", "limit", "time / limit", "others")
+HEADINGS = ("case", "here", "against", "it takes", "ratio", "asked", "met", "limit", "time / limit", "others", "commit")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -137,11 +138,12 @@ def cells(row: Row) -> tuple[str, ...]:
         limit,
         row.of_limit,
         f"{row.others:.0%}",
+        row.commit,
     )
 
 
 def line(row: Row) -> str:
-    widths = (40, 9, 20, 9, 6, 7, 9, 9, 8, 4)
+    widths = (40, 9, 20, 9, 6, 7, 9, 9, 8, 4, 9)
     return " ".join(f"{cell:<{width}}" for cell, width in zip(cells(row), widths, strict=True)).rstrip()
 
 

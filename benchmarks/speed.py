@@ -1,7 +1,7 @@
 """How fast the card runs here: every case against PyTorch on the CPU, and against what this machine can do at all.
 
-``python benchmarks/speed.py [CASE ...]`` measures; every case is a process of its own, two threads on both sides. A run
-of all cases writes RESULTS.md.
+``python benchmarks/speed.py [CASE ...]`` measures; every case is a process of its own, two threads on both sides.
+RESULTS.md is written anew from what every case showed when it was last measured, and says at which commit that was.
 """
 
 import json
@@ -12,9 +12,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from _timing import QUIET, Row, line, markdown
+
 THREADS = 2
 THREAD_SETTINGS = {name: str(THREADS) for name in ("SPYRE_THREADS", "OMP_NUM_THREADS")}
-PAGE = Path(__file__).resolve().parent / "RESULTS.md"
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "RESULTS.md"
+KEPT = HERE.parent / "build" / "speed"  # rows of each case, as JSON
 
 TITLE = """# How fast it is
 
@@ -26,6 +30,7 @@ once, at the speed of memory, or the arithmetic at the peak of fp32 multiply-add
 measured in the process of the case. *time / limit*: what is left above it. *others*: the share of the machine that
 other processes had meanwhile; where it is above {quiet:.0%} in every attempt the row says *disturbed*, and its ratio
 is not to be trusted in either direction. Compile time is the first call's without the second one's.
+*commit*: what was measured; a plus stands for changes on top of it.
 
 """
 
@@ -39,14 +44,30 @@ def in_this_process(case: str) -> None:
         print(json.dumps(asdict(row)))
 
 
-def measured(case: str):
-    from _timing import Row
-
+def measure(case: str) -> bool:
+    """Keeps the rows of a case; one that fails keeps none, so that no older figure stands for it."""
+    kept = KEPT / f"{case}.json"
+    kept.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--in-this-process", case]
     done = subprocess.run(command, env={**os.environ, **THREAD_SETTINGS}, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print(f"{case}: failed", file=sys.stderr)
-    return [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+        return False
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps([{**row, "commit": commit()} for row in rows]))
+    return True
+
+
+def kept_rows(case: str) -> list[Row]:
+    kept = KEPT / f"{case}.json"
+    return [Row(**row) for row in json.loads(kept.read_text())] if kept.is_file() else []
+
+
+def commit() -> str:
+    command = ["git", "-C", str(HERE), "describe", "--always", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() or "none"
 
 
 def machine() -> str:
@@ -60,20 +81,21 @@ def machine() -> str:
 
 def main(chosen: list[str]) -> None:
     from _cases import CASES
-    from _timing import QUIET, line, markdown
 
     unknown = [name for name in chosen if name not in CASES]
     if unknown:
         sys.exit(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}")
-    rows = []
+    measured, failed = [], False
     for case in chosen or CASES:
-        for row in measured(case):
+        failed |= not measure(case)
+        for row in kept_rows(case):
             print(line(row), flush=True)
-            rows.append(row)
-    disturbed = sum(not row.valid for row in rows)
-    print(f"{sum(row.met for row in rows)} of {len(rows)} as asked; {disturbed} disturbed by other processes")
-    if not chosen:
-        PAGE.write_text(TITLE.format(machine=machine(), threads=THREADS, quiet=QUIET) + markdown(rows) + "\n")
+            measured.append(row)
+    disturbed = sum(not row.valid for row in measured)
+    print(f"{sum(row.met for row in measured)} of {len(measured)} as asked; {disturbed} disturbed by other processes")
+    page = TITLE.format(machine=machine(), threads=THREADS, quiet=QUIET)
+    PAGE.write_text(page + markdown(row for case in CASES for row in kept_rows(case)) + "\n")
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
