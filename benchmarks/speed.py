@@ -93,9 +93,17 @@ def main(chosen: list[str]) -> None:
             measured.append(row)
     disturbed = sum(not row.valid for row in measured)
     print(f"{sum(row.met for row in measured)} of {len(measured)} as asked; {disturbed} disturbed by other processes")
-    page = TITLE.format(machine=machine(), threads=THREADS, quiet=QUIET)
-    PAGE.write_text(page + markdown(row for case in CASES for row in kept_rows(case)) + "\n")
+    write_page(list(CASES))
     sys.exit(failed)
+
+
+def write_page(cases: list[str]) -> None:
+    rows = {case: kept_rows(case) for case in cases}
+    text = TITLE.format(machine=machine(), threads=THREADS, quiet=QUIET)
+    text += markdown(row for found in rows.values() for row in found) + "\n"
+    if missing := [case for case, found in rows.items() if not found]:
+        text += f"\nNot measured, or failed: {', '.join(missing)}.\n"
+    PAGE.write_text(text)
 
 
 if __name__ == "__main__":
