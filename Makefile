@@ -7,7 +7,8 @@
 # make fuzz     10,000 random programs on the card against the CPU, and 200 with many plans against each other
 #               (COUNT=, SEED=); failures land in build/fuzz
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
-# make bench    every program of benchmarks/, one after the other
+# make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
+#               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make clean    removes what was built; .venv stays
 #

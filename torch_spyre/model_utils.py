@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -22,6 +22,7 @@ from .device.properties import get_device_properties
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+MAPPED = 2**28  # bytes of a file that are mapped at a time: what was read of them is this process's memory
 Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
 Layouts = Callable[[tuple[int, ...], torch.dtype], _C.SpyreTensorLayout]  # of a shape and dtype
 Progress = Callable[[int, int], None]
@@ -170,6 +171,20 @@ def _opened(file: Path) -> Iterator[Any]:
         raise ValueError(f"{file} is damaged or not whole: {error}") from error
 
 
+def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors, which lie in the mapped file: it is opened anew every so many bytes, to let go of the rest."""
+    with _opened(file) as tensors:
+        names = deque(tensors.keys())
+    while names:
+        mapped = 0
+        with _opened(file) as tensors:
+            while names and mapped < MAPPED:
+                name = names.popleft()
+                value = tensors.get_tensor(name)
+                mapped += value.nbytes
+                yield name, value
+
+
 def _names(files: list[Path]) -> set[str]:
     names: set[str] = set()
     for file in files:
@@ -195,20 +210,18 @@ def _streamed_parameters(
 ) -> Iterator[nn.Parameter]:
     places, placed = _in_model(model), set()
     for file in files:
-        with _opened(file) as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - safe_open is no dictionary
-                target = places.get(name)
-                if target is None:
-                    raise ValueError(f"{file} has {name}, which {type(model).__name__} has not")
-                value = tensors.get_tensor(name)
-                if value.shape != target.shape:
-                    raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
-                if isinstance(target, nn.Parameter):
-                    _place(target, value, owners[target], dtype, device)
-                    placed.add(target)
-                    yield target
-                else:
-                    target.copy_(value)
+        for name, value in _tensors(file):
+            target = places.get(name)
+            if target is None:
+                raise ValueError(f"{file} has {name}, which {type(model).__name__} has not")
+            if value.shape != target.shape:
+                raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
+            if isinstance(target, nn.Parameter):
+                _place(target, value, owners[target], dtype, device)
+                placed.add(target)
+                yield target
+            else:
+                target.copy_(value)
     missing = [name for name, parameter in model.named_parameters() if parameter not in placed]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

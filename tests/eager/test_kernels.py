@@ -191,10 +191,12 @@ def test_signatures_of_arguments():
     assert _C.argument_signature([x[1:]]) != _C.argument_signature([x])
     (layout, offset, shared), (_, further, other), (*_, own) = _C.argument_places([x, x[1:], y])
     assert layout == x.device_tensor_layout() and (offset, further) == (0, 128) and (shared, other, own) == (0, 0, 2)
+    assert [first for *_, first in _C.argument_places([y, x, y[1:], x[2:], y, x])] == [0, 1, 0, 1, 0, 1]
 
 
-def test_layout_keys():
+def test_tensors_that_lie_alike():
     x = random()
     by_rows = torch.spyre.SpyreTensorLayout([4, 128], [128, 1], torch.float16, [1, 0])
-    assert _C.layout_key(x) == _C.layout_key(random()) == _C.layout_key(x.t())
-    assert _C.layout_key(x) != _C.layout_key(x.to(device_layout=by_rows)) != _C.layout_key(random(5))
+    like_x, turned = _C.lies_like(x), x.to(device_layout=by_rows)
+    assert like_x(x) and like_x(random()) and like_x(x.t())
+    assert not like_x(turned) and not like_x(random(5)) and not _C.lies_like(turned)(x)

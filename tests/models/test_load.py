@@ -249,6 +249,33 @@ def test_host_holds_one_tensor(python, tmp_path):
     assert count == 16 and grown < 4 * 32, done.stderr
 
 
+@pytest.mark.slow
+def test_weights_exist_once(python, tmp_path):
+    """Whatever the process holds at its peak, mapped pages of the file included: the card's bytes and a little more."""
+    count, size = 48, 4096 * 4096 * 2
+    weights = {f"{i}.weight": torch.ones(4096, 4096, dtype=torch.bfloat16) for i in range(count)}
+    safetensors.save_file(weights, tmp_path / "m")
+    done = python(
+        f"""
+        import torch
+        from pathlib import Path
+        from torch_spyre.model_utils import load_model_to_spyre
+        def status(field):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+        layers = [torch.nn.Linear(4096, 4096, bias=False, device="meta") for _ in range({count})]
+        torch.zeros(1, device="spyre")
+        before = status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        load_model_to_spyre(torch.nn.Sequential(*layers), {str(tmp_path / "m")!r}, dtype=torch.float16)
+        print(status("VmRSS") - before, status("VmHWM") - before)
+        """,
+    )
+    held, peak = map(int, done.stdout.split())
+    assert held >= count * size, "the card has them"
+    assert peak <= count * size + 2**30, done.stderr
+
+
 def test_names_of_another_time_are_said_to_take_memory(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)

@@ -7,7 +7,6 @@ follow from them: a tensor that lay as tensors of its size do by default is guar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,7 +69,7 @@ def LAYOUT_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802 - Dynamo nam
     """The tensor lies on the card as it did when the code was compiled."""
     tensor = builder.get(guard)
     part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {_C.get_spyre_tensor_layout(tensor)}"
-    builder.get_guard_manager(guard).add_lambda_guard(_lies_like(tensor), [part], guard.user_stack)
+    builder.get_guard_manager(guard).add_lambda_guard(_C.lies_like(tensor), [part], guard.user_stack)
 
 
 def LAYOUT_DEFAULT(builder: Any, guard: Guard) -> None:  # noqa: N802
@@ -85,9 +84,3 @@ def NAMES_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802
     part = f"names of the dimensions of {builder.arg_ref(guard)} == {names}"
     manager = builder.get_guard_manager(guard)
     manager.add_lambda_guard(lambda other: names_of(other) == names, [part], guard.user_stack)
-
-
-def _lies_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
-    """Runs for every tensor at every call, and bytes compare faster than layouts."""
-    key, key_of = _C.layout_key(tensor), _C.layout_key
-    return lambda other: key_of(other) == key

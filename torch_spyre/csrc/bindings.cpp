@@ -266,7 +266,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
   m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
 
-  m.def("layout_key", [](const at::Tensor& tensor) { return py::bytes(layout_key(tensor)); }, py::arg("tensor"));
+  // A function without a Python frame: as a guard it runs for every tensor at every call.
+  m.def(
+      "lies_like",
+      [](const at::Tensor& tensor) {
+        return py::cpp_function([layout = storage_of(tensor).layout()](const at::Tensor& other) {
+          return storage_of(other).layout() == layout;
+        });
+      },
+      py::arg("tensor"));
   m.def(
       "has_default_layout", [](const at::Tensor& tensor) { return storage_of(tensor).has_default_layout(); },
       py::arg("tensor"));
@@ -379,12 +387,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("fallback_counts", &fallback_counts);
   m.def("reset_fallback_counts", &reset_fallback_counts);
 
-  auto measure = m.def_submodule("measure", "The card's C++ API, timed from inside, for the benchmarks.");
+  auto measure = m.def_submodule("measure", "The card's C++ API timed from inside, and this machine's limits.");
   measure.def("to_card", &measure_to_card, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def("to_host", &measure_to_host, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def(
       "launch", [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
       py::arg("plan"), py::arg("repeats"));
+  measure.def("multiply_add", &measure_multiply_add, py::arg("threads"), py::arg("repeats"));
+  measure.def("stream", &measure_stream, py::arg("bytes_read"), py::arg("bytes_written"), py::arg("threads"),
+              py::arg("repeats"));
 
   install_interrupt_check();
 }

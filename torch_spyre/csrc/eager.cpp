@@ -496,20 +496,20 @@ c10::OperatorName functional_overload(const c10::FunctionSchema& schema) {
   return schema.operator_name();
 }
 
-std::string layout_key(const at::Tensor& tensor) {
-  std::string key;
-  put(key, storage_of(tensor).layout());
-  return key;
-}
-
 std::vector<Place> argument_places(const std::vector<at::Tensor>& tensors) {
   std::vector<Place> places;
+  places.reserve(tensors.size());
+  std::vector<std::pair<const void*, int64_t>> blocks;  // with positions: sorted, those of a block begin with its first
+  blocks.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
     SpyreStorageImpl& storage = storage_of(tensor);
-    const auto shares = [&](const at::Tensor& other) { return storage_of(other).held().block == storage.held().block; };
-    places.push_back({&storage.layout(), tensor.storage_offset() + storage.origin,
-                      std::find_if(tensors.begin(), tensors.end(), shares) - tensors.begin()});
+    const auto position = static_cast<int64_t>(places.size());
+    blocks.emplace_back(storage.held().block, position);
+    places.push_back({&storage.layout(), tensor.storage_offset() + storage.origin, position});
   }
+  std::sort(blocks.begin(), blocks.end());
+  for (size_t i = 1; i < blocks.size(); ++i)
+    if (blocks[i].first == blocks[i - 1].first) places[blocks[i].second].shared = places[blocks[i - 1].second].shared;
   return places;
 }
 

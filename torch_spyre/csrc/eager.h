@@ -23,9 +23,6 @@ void forget_kernels();
 // "aten::add_.Tensor"); the op itself where it has none or is one.
 c10::OperatorName functional_overload(const c10::FunctionSchema& schema);
 
-// How a tensor lies in memory: bytes that are equal where the layouts of the storages are.
-std::string layout_key(const at::Tensor& tensor);
-
 // Where an argument of a kernel lies. `offset` counts host elements from the start of the memory; `shared` is the
 // position of the first argument in the same memory.
 struct Place {

@@ -1,7 +1,16 @@
-// The card's C++ API, timed from inside: what the benchmarks compare PyTorch's way to the card with.
+// For the benchmarks: the card's C++ API timed from inside, and what this machine can do at all.
 #include "measure.h"
 
+#include <barrier>
 #include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "storage.h"
 
@@ -24,7 +33,111 @@ spyre::HostView host_view(const at::Tensor& tensor) {
   return {tensor.data_ptr(), host_type(tensor.scalar_type()), tensor.sizes().vec(), tensor.strides().vec(), {}};
 }
 
+// Best seconds of a body that every thread carries out for its share, from when all begin until all are done.
+template <typename Body>
+double best_seconds_of_threads(int threads, int repeats, const Body& body) {
+  double best = 1e9;
+  std::barrier together(threads);
+  const auto work = [&](int thread) {
+    for (int i = 0; i < repeats; ++i) {
+      together.arrive_and_wait();
+      const auto start = std::chrono::steady_clock::now();
+      body(thread);
+      together.arrive_and_wait();
+      if (thread == 0)
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  work(0);
+  for (std::thread& other : others) other.join();
+  return best;
+}
+
+// More chains than the latency of a multiply-add times the units of any machine, and no more than it has registers.
+constexpr int kChains = 12;
+constexpr int64_t kTurns = 1 << 20;
+
+// Each runs kTurns turns of kChains independent multiply-adds in registers and gives the operations of all lanes. The
+// chains begin with different numbers, or compilers would run one.
+double multiply_add_portable(float* out) {
+  constexpr int kLanes = 4;
+  float sums[kChains * kLanes];
+  for (int i = 0; i < kChains * kLanes; ++i) sums[i] = *out + static_cast<float>(i);
+  for (int64_t turn = 0; turn < kTurns; ++turn)
+    for (float& sum : sums) sum = sum * 0.5f + 1.0f;
+  for (const float sum : sums) *out += sum;
+  return 2.0 * kTurns * kChains * kLanes;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) double multiply_add_avx2(float* out) {
+  __m256 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(*out + static_cast<float>(i));
+  const __m256 half = _mm256_set1_ps(0.5f), one = _mm256_set1_ps(1.0f);
+  for (int64_t turn = 0; turn < kTurns; ++turn)
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, half, one);
+  for (const __m256& sum : sums) *out += _mm256_cvtss_f32(sum);
+  return 2.0 * kTurns * kChains * 8;
+}
+
+__attribute__((target("avx512f"))) double multiply_add_avx512(float* out) {
+  __m512 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(*out + static_cast<float>(i));
+  const __m512 half = _mm512_set1_ps(0.5f), one = _mm512_set1_ps(1.0f);
+  for (int64_t turn = 0; turn < kTurns; ++turn)
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, half, one);
+  for (const __m512& sum : sums) *out += _mm512_cvtss_f32(sum);
+  return 2.0 * kTurns * kChains * 16;
+}
+#endif
+
+double multiply_add(float* out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return multiply_add_avx512(out);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_add_avx2(out);
+#endif
+  return multiply_add_portable(out);
+}
+
+uint64_t sum_of(const uint64_t* from, int64_t count) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += from[i];
+  return sum;
+}
+
 }  // namespace
+
+double measure_multiply_add(int threads, int repeats) {
+  struct alignas(64) Share {
+    float sum = 0;
+    double operations = 0;
+  };
+  std::vector<Share> shares(threads);
+  const double best = best_seconds_of_threads(
+      threads, repeats, [&](int thread) { shares[thread].operations = multiply_add(&shares[thread].sum); });
+  double operations = 0;
+  for (const Share& share : shares) operations += share.operations;
+  return operations / best;
+}
+
+double measure_stream(int64_t bytes_read, int64_t bytes_written, int threads, int repeats) {
+  const int64_t read = bytes_read / threads / 8, written = bytes_written / threads / 8;  // words of 8 bytes
+  const int64_t copied = std::min(read, written);
+  struct alignas(64) Share {
+    std::vector<uint64_t> from, to;
+    uint64_t sum = 0;
+  };
+  std::vector<Share> shares(threads);
+  for (Share& share : shares) share.from.assign(read, 1), share.to.assign(written, 0);
+  return best_seconds_of_threads(threads, repeats, [&](int thread) {
+    Share& share = shares[thread];
+    std::memcpy(share.to.data(), share.from.data(), copied * 8);
+    std::memset(share.to.data() + copied, 1, (written - copied) * 8);
+    share.sum += sum_of(share.from.data() + copied, read - copied);
+  });
+}
 
 double measure_to_card(const at::Tensor& to, const at::Tensor& from, int repeats) {
   spyre::Card& on = card(to.device().index());
