@@ -96,7 +96,7 @@ def _may_round(
     if buffer.dtype != torch.float32 or target.dtype not in (torch.float16, torch.bfloat16):
         return False
     return len(users) == len(writers) and all(
-        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul") and op.name != "copy"
+        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul", "attention") and op.name != "copy"
         for op in users.values()
     )
 

@@ -3,6 +3,7 @@
 #include <cfenv>
 #include <cstring>
 
+#include "attention.h"
 #include "card.h"
 #include "compute.h"
 #include "index_ops.h"
@@ -170,6 +171,14 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
       bases.push_back(operand.is_constant() ? nullptr : address(held.back()));
     }
     if (shadow_) check_step(program, i, held, bases);
+    if (step.op == OpCode::attention) {  // parts of its own, as many as keep all threads busy
+      const AttentionParts parts(step, bases);
+      engine_.parallel_for(parts.size(), [&](int64_t part) {
+        const CardArithmetic arithmetic;
+        parts.run(part);
+      });
+      continue;
+    }
     const auto side = [&](size_t operand) {
       return Side{bases[operand], element_bytes(step.operands[operand].format)};
     };
