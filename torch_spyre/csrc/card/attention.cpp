@@ -9,6 +9,7 @@
 #endif
 
 #include "access.h"
+#include "matmul.h"
 #include "tile_math.h"
 
 namespace spyre {
@@ -26,21 +27,19 @@ struct Product {
   int64_t rows, columns, depth;
 };
 
-// The scores of a row with a block of keys, on their way to weights.
+// The scores of a row with a block of keys, which are masked, and their weights.
 struct Scores {
-  float* row;
+  float *row, *weights;
   const float* mask;  // added, -inf where a key takes no part; null: none
   int64_t limit;      // keys from here on take no part
   float *top, *sums, *results;
   int64_t width;
-  bool marks;  // leave kNoPart for keys that take none
 };
-constexpr float kNoPart = -1;  // no weight
 
 struct Level {
   const char* name;
   void (*multiply)(const Product&);
-  void (*add_attended)(const Product&);
+  void (*add_attended)(const Product&, const float* scores);
   void (*transpose)(float* to, const float* from, int64_t pitch, int64_t depth);
   void (*weigh)(const Scores&);
   void (*finish)(float* results, int64_t width, const float* sums);
@@ -93,17 +92,15 @@ constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::k
 constexpr const Level* kLevels[] = {&portable::kLevel};
 #endif
 
-const Level& current_level() {
-  static const Level& level = []() -> const Level& {
-    for (const Level* level : kLevels)
-      if (!std::strcmp(level->name, simd_level())) return *level;
-    return portable::kLevel;
-  }();
-  return level;
+const Level& level_named(const char* name) {
+  for (const Level* level : kLevels)
+    if (!std::strcmp(level->name, name)) return *level;
+  return portable::kLevel;
 }
 
 constexpr int64_t kMostRows = 256;  // of a part: they share decoded keys and values
 constexpr int64_t kTileRows = 24;   // whose scores stay in the first cache until they are used
+constexpr int64_t kFewRows = 8;     // do not pay for decoding keys and values apart from using them
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -153,6 +150,12 @@ class Side {
     return operand_.in_lx() ? address + core * operand_.core_bytes : address;
   }
   int64_t moved(size_t axis, int64_t by) const { return ways_[axis].at(by); }
+  // From an address on, over the rows of one dimension and the sticks of another.
+  StickMatrix matrix(int64_t at, size_t rows) const {
+    const int64_t element = element_bytes(operand_.format);
+    return {access_.address + at, operand_.format, operand_.strides[rows] / element,
+            operand_.strides[static_cast<size_t>(operand_.stick)] / element};
+  }
   void decode(float* to, int64_t at, size_t axis, int64_t first, int64_t count) const {
     even_runs(first, count, count, {&ways_[axis]}, [&](int64_t point, int64_t run) {
       access_.decode(to + point - first, at + ways_[axis].at(point), run, ways_[axis].step());
@@ -175,8 +178,9 @@ class Side {
 // The rows of one part.
 class Rows {
  public:
-  Rows(const Step& step, const std::vector<std::byte*>& bases, const Dims& begin, const Dims& count)
-      : step_(step),
+  Rows(const Level& level, const Step& step, const std::vector<std::byte*>& bases, const Dims& begin, const Dims& count)
+      : level_(level),
+        step_(step),
         out_(step, kOut, bases[kOut]),
         query_(step, kQuery, bases[kQuery]),
         key_(step, kKey, bases[kKey]),
@@ -188,6 +192,13 @@ class Rows {
     results_ = scratch_.take(rows_ * width_pitch_);
     sums_ = scratch_.take(rows_ * kSumLanes);
     tops_ = scratch_.take(rows_);
+    masks_ = scratch_.take(rows_ * kKeys);
+    keys_ = scratch_.take(kKeys * depth_pitch_);
+    columns_ = scratch_.take(kKeys * depth_pitch_);
+    values_ = scratch_.take(kKeys * width_pitch_);
+    scores_ = scratch_.take(kTileRows * kKeys);
+    weights_ = scratch_.take(kTileRows * kKeys);
+    before_ = scratch_.take(kFewRows * width_pitch_);
     std::fill_n(results_, rows_ * width_pitch_, 0.0f);
     std::fill_n(sums_, rows_ * kSumLanes, 0.0f);
     std::fill_n(tops_, rows_, -std::numeric_limits<float>::infinity());
@@ -198,25 +209,17 @@ class Rows {
 
   void run() {
     const int64_t last = *std::max_element(met_.begin(), met_.end());
-    float* const masks = scratch_.take(mask_rows_ * kKeys);
-    float* const keys = scratch_.take(kKeys * depth_pitch_);
-    float* const columns = scratch_.take(kKeys * depth_pitch_);
-    float* const values = scratch_.take(kKeys * width_pitch_);
-    float* const scores = scratch_.take(kTileRows * kKeys);
     for (int64_t first = 0; first < last; first += kKeys) {
       const int64_t count = std::min(kKeys, length_ - first);
-      if (masked_ && !decode_masks(masks, first, count)) continue;
-      for (int64_t i = 0; i < count; ++i)
-        key_.decode(keys + i * depth_pitch_, key_at_ + key_.moved(length_axis(), first + i), depth_axis(), 0, depth_);
-      level_.transpose(columns, keys, depth_pitch_, round_up(depth_, 8));
-      bool finite = true;
-      for (int64_t i = 0; i < count; ++i) {
-        float* const to = values + i * width_pitch_;
-        value_.decode(to, value_at_ + value_.moved(length_axis(), first + i), width_axis(), 0, width_);
-        finite &= level_.all_finite(to, width_);
+      if (masked_ && !decode_masks(first, count)) continue;
+      if (rows_ <= kFewRows) {
+        add_few(first, count);
+        continue;
       }
+      decode_keys(first, count);
+      const bool finite = decode_values(first, count);
       for (int64_t row = 0; row < rows_; row += kTileRows)
-        add(row, std::min(kTileRows, rows_ - row), first, count, masks, columns, values, scores, finite);
+        add(row, std::min(kTileRows, rows_ - row), first, count, finite);
     }
     for (int64_t row = 0; row < rows_; ++row) {
       level_.finish(results_ + row * width_pitch_, width_, sums_ + row * kSumLanes);
@@ -232,7 +235,7 @@ class Rows {
   int64_t floats() const {
     const int64_t slack = 16 * 16;  // each piece begins with a line
     return rows_ * (depth_pitch_ + width_pitch_ + kSumLanes + 1 + kKeys) + kKeys * (2 * depth_pitch_ + width_pitch_) +
-           kTileRows * kKeys + slack;
+           2 * kTileRows * kKeys + kFewRows * width_pitch_ + slack;
   }
 
   // Where each row lies, its queries decoded and scaled.
@@ -259,16 +262,15 @@ class Rows {
       }
     }
     mask_at_ = std::move(known);
-    mask_rows_ = static_cast<int64_t>(mask_at_.size());
   }
 
   // False where no row attends to any of these keys.
-  bool decode_masks(float* masks, int64_t first, int64_t count) {
+  bool decode_masks(int64_t first, int64_t count) {
     constexpr float kOff = -std::numeric_limits<float>::infinity();
     const bool chooses = step_.constants[kChooses] != 0;
     bool any = false;
-    for (int64_t row = 0; row < mask_rows_; ++row) {
-      float* const to = masks + row * kKeys;
+    for (int64_t row = 0; row < static_cast<int64_t>(mask_at_.size()); ++row) {
+      float* const to = masks_ + row * kKeys;
       mask_.decode(to, mask_at_[row], length_axis(), first, count);
       for (int64_t i = 0; i < count; ++i) {
         if (chooses) to[i] = to[i] != 0 ? 0 : kOff;
@@ -279,28 +281,89 @@ class Rows {
     return any;
   }
 
-  void add(int64_t top, int64_t rows, int64_t first, int64_t count, const float* masks, const float* columns,
-           const float* values, float* scores, bool finite) {
-    if (*std::max_element(&met_[top], &met_[top] + rows) <= first) return;
-    std::fill_n(scores, rows * kKeys, 0.0f);
-    level_.multiply({scores, queries_ + top * depth_pitch_, columns, kKeys, depth_pitch_, kKeys, rows, kKeys, depth_});
+  int64_t key_at(int64_t key) const { return key_at_ + key_.moved(length_axis(), key); }
+  int64_t value_at(int64_t key) const { return value_at_ + value_.moved(length_axis(), key); }
+
+  // As columns of the first product.
+  void decode_keys(int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      key_.decode(keys_ + i * depth_pitch_, key_at(first + i), depth_axis(), 0, depth_);
+    level_.transpose(columns_, keys_, depth_pitch_, round_up(depth_, 8));
+  }
+
+  // False where one is no number.
+  bool decode_values(int64_t first, int64_t count) {
+    bool finite = true;
+    for (int64_t i = 0; i < count; ++i) {
+      float* const to = values_ + i * width_pitch_;
+      value_.decode(to, value_at(first + i), width_axis(), 0, width_);
+      finite &= level_.all_finite(to, width_);
+    }
+    return finite;
+  }
+
+  void weigh(int64_t top, int64_t rows, int64_t first, int64_t count) {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = top + i, seen = causal_ ? position_[row] - first + 1 : kKeys;
-      level_.weigh({.row = scores + i * kKeys,
-                    .mask = masked_ ? masks + mask_of_[row] * kKeys : nullptr,
+      level_.weigh({.row = scores_ + i * kKeys,
+                    .weights = weights_ + i * kKeys,
+                    .mask = masked_ ? masks_ + mask_of_[row] * kKeys : nullptr,
                     .limit = std::min(count, seen),
                     .top = tops_ + row,
                     .sums = sums_ + row * kSumLanes,
                     .results = results_ + row * width_pitch_,
-                    .width = width_pitch_,
-                    .marks = !finite});
+                    .width = width_pitch_});
     }
-    const Product onto{
-        results_ + top * width_pitch_, scores, values, width_pitch_, kKeys, width_pitch_, rows, width_pitch_, count};
-    finite ? level_.multiply(onto) : level_.add_attended(onto);
   }
 
-  const Level& level_ = current_level();
+  Product onto_results(int64_t top, int64_t rows, int64_t count) const {
+    return {.c = results_ + top * width_pitch_,
+            .a = weights_,
+            .b = values_,
+            .c_pitch = width_pitch_,
+            .a_pitch = kKeys,
+            .b_pitch = width_pitch_,
+            .rows = rows,
+            .columns = width_pitch_,
+            .depth = count};
+  }
+
+  void add(int64_t top, int64_t rows, int64_t first, int64_t count, bool finite) {
+    if (*std::max_element(&met_[top], &met_[top] + rows) <= first) return;
+    std::fill_n(scores_, rows * kKeys, 0.0f);
+    level_.multiply({.c = scores_,
+                     .a = queries_ + top * depth_pitch_,
+                     .b = columns_,
+                     .c_pitch = kKeys,
+                     .a_pitch = depth_pitch_,
+                     .b_pitch = kKeys,
+                     .rows = rows,
+                     .columns = kKeys,
+                     .depth = depth_});
+    weigh(top, rows, first, count);
+    const Product onto = onto_results(top, rows, count);
+    finite ? level_.multiply(onto) : level_.add_attended(onto, scores_);
+  }
+
+  // Products that decode as they go, which is all that few rows wait for. They sum in the same order.
+  void add_few(int64_t first, int64_t count) {
+    const auto plain = [](float* from, int64_t pitch) {
+      return StickMatrix{reinterpret_cast<std::byte*>(from), DataFormat::IEEE_FP32, pitch,
+                         elements_per_stick(DataFormat::IEEE_FP32)};
+    };
+    matmul(plain(scores_, kKeys), plain(queries_, depth_pitch_), key_.matrix(key_at(first), length_axis()),
+           {rows_, count, depth_, true, false});
+    weigh(0, rows_, first, count);
+    std::copy_n(results_, rows_ * width_pitch_, before_);
+    matmul(plain(results_, width_pitch_), plain(weights_, kKeys), value_.matrix(value_at(first), length_axis()),
+           {rows_, width_, count, false, true});
+    if (level_.all_finite(results_, rows_ * width_pitch_)) return;
+    std::copy_n(before_, rows_ * width_pitch_, results_);  // a value was none, perhaps one that takes no part
+    decode_values(first, count);
+    level_.add_attended(onto_results(0, rows_, count), scores_);
+  }
+
+  const Level& level_;
   const Step& step_;
   const Side out_, query_, key_, value_, mask_;
   const int64_t depth_ = step_.extents[depth_axis()], length_ = step_.extents[length_axis()],
@@ -310,8 +373,8 @@ class Rows {
   const bool causal_ = step_.constants[kCausal] != 0, masked_ = !step_.operands[kMask].is_constant();
   const int64_t rows_;
   Scratch scratch_;
-  float *queries_, *results_, *sums_, *tops_;
-  int64_t key_at_, value_at_, mask_rows_ = 0;
+  float *queries_, *results_, *sums_, *tops_, *masks_, *keys_, *columns_, *values_, *scores_, *weights_, *before_;
+  int64_t key_at_, value_at_;
   std::vector<int64_t> out_at_, position_, met_, mask_of_, mask_at_;
 };
 
@@ -373,8 +436,28 @@ void AttentionParts::split(Dims begin, Dims count) {
 }
 
 void AttentionParts::run(int64_t part) const {
+  static const auto& level = level_named(simd_level());
   const Part& which = parts_[static_cast<size_t>(part)];
-  Rows(step_, bases_, which.begin, which.count).run();
+  Rows(level, step_, bases_, which.begin, which.count).run();
 }
+
+// For tests: the routines of one instruction set, which the machine must have, on so many points of each dimension but
+// the last three at a time; only one of those that move the keys.
+namespace detail {
+void attention(const char* simd, const Step& step, const std::vector<std::byte*>& bases, const Dims& points) {
+  Dims begin(points.size(), 0);
+  for (bool more = true; more;) {
+    Dims count;
+    for (size_t i = 0; i < points.size(); ++i) count.push_back(std::min(points[i], step.extents[i] - begin[i]));
+    Rows(level_named(simd), step, bases, begin, count).run();
+    more = false;
+    for (size_t i = points.size(); i-- > 0 && !more;) {
+      begin[i] += points[i];
+      more = begin[i] < step.extents[i];
+      if (!more) begin[i] = 0;
+    }
+  }
+}
+}  // namespace detail
 
 }  // namespace spyre
