@@ -37,6 +37,19 @@ def scaled_dot_product_attention(
     factor = max(query.size(-1), 1) ** -0.5 if scale is None else scale
     if _is_one_op(query, key, value, attn_mask, enable_gqa):
         return torch.ops.spyre.attention(query, key, value, attn_mask, is_causal, factor)
+    return written_out(query, key, value, attn_mask, is_causal, factor, enable_gqa)
+
+
+def written_out(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    is_causal: bool,
+    factor: float,
+    enable_gqa: bool,
+) -> torch.Tensor:
+    """The same with ops that have gradients."""
     if enable_gqa:
         key, value = (_for_each_query_head(each, query.size(-3)) for each in (key, value))
     if key.size(-2) == 0:

@@ -13,8 +13,8 @@ from .plan import DeviceOp, Plan
 
 
 def lift_ops(plan: Plan) -> None:
-    """Fills ``plan.device_ops``. Folded loops come last; a matmul's are [batch ..., m, n, k], attention's [batch ..., q,
-    e, l, d]."""
+    """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k], those of attention
+    [batch ..., q, e, l, d]."""
     for op in plan.kernel.ops:
         for piece in pieces_of(plan, op):
             device_op = _LIFTED.get(op.name, _device_op)(plan, op, piece)
