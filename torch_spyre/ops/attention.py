@@ -9,6 +9,7 @@ to, which is smaller.
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 _library = torch.library.Library("aten", "IMPL")
 
@@ -87,6 +88,8 @@ def _is_one_op(
     """Whether the card's own op takes it: no gradients, nothing empty, and batches that the queries have too."""
     given = [each for each in (query, key, value, mask) if each is not None]
     if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        return False
+    if forward_ad._current_level >= 0:  # gradients in forward mode may be on their way
         return False
     if 0 in (*key.shape[-2:], value.size(-1)) or key.dim() != query.dim() or value.dim() != query.dim():
         return False
