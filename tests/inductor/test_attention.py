@@ -178,6 +178,24 @@ def test_a_cache_is_read_in_place(programs):
     assert torch.equal(got.cpu(), part.cpu())
 
 
+def test_a_cache_is_written_in_place(programs):
+    """New keys and values are all that goes there."""
+    torch.manual_seed(12)
+    keys, values = numbers(1, 2, 192, 64), numbers(1, 2, 192, 64)
+    q, new, slot = numbers(1, 8, 1, 64), numbers(1, 2, 1, 64), torch.tensor([130], device="spyre")
+    expected = [each.cpu().index_copy(2, slot.cpu(), new.cpu()) for each in (keys, values)]
+
+    def attend(q, new, slot):
+        keys.index_copy_(2, slot, new)
+        values.index_copy_(2, slot, new)
+        return SDPA(q, keys, values, enable_gqa=True)
+
+    got = compiled(attend, q, new, slot)
+    assert not [step for step in programs.pop() if step["op"] == "copy"]
+    assert torch.equal(keys.cpu(), expected[0]) and torch.equal(values.cpu(), expected[1])
+    is_right(got, q, *expected, enable_gqa=True)
+
+
 def block(x, wq, wk, wv, wo):
     q, k, v = ((x @ w).unflatten(-1, (-1, 64)).transpose(1, 2) for w in (wq, wk, wv))
     return x + SDPA(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2) @ wo
