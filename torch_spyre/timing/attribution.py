@@ -178,9 +178,10 @@ def _arithmetic_us(step: dict[str, Any]) -> float:
     points = prod(step["extents"])
     if step["op"] == "matmul":
         return points / _per_us("pt_mac_per_ns") / cores
-    if step["op"] == "attention":  # both products
-        *_, width, _, depth = step["extents"]
-        return points * (1 / width + 1 / depth) / _per_us("pt_mac_per_ns") / cores
+    if step["op"] == "attention":  # both products, of rows and keys that meet
+        *_, rows, width, keys, depth = step["extents"]
+        met = sum(min(keys, row + 1) for row in range(rows)) if step["constants"][1] else rows * keys
+        return points / (rows * keys) * met * (1 / width + 1 / depth) / _per_us("pt_mac_per_ns") / cores
     if step["op"] in _MOVES:
         return 0.0
     card, operands = description.constants(), step["operands"]
