@@ -345,26 +345,12 @@ class Rows {
     finite ? level_.multiply(onto) : level_.add_attended(onto, scores_);
   }
 
-  // The same keys of the next block: each lies in sticks of its own, which no hardware expects.
-  void fetch_ahead(const Side& side, int64_t at, int64_t elements, int64_t count) const {
-    const StickMatrix matrix = side.matrix(at, length_axis());
-    const int64_t element = element_bytes(matrix.format), stick = elements_per_stick(matrix.format);
-    for (int64_t first = 0; first < elements; first += stick)
-      for (int64_t i = kKeys; i < kKeys + count; ++i) {
-        const std::byte* line = matrix.base + (first / stick * matrix.stick_stride + i * matrix.row_stride) * element;
-        __builtin_prefetch(line);
-        __builtin_prefetch(line + kStickBytes / 2);
-      }
-  }
-
   // Products that decode as they go, which is all that few rows wait for. They sum in the same order.
   void add_few(int64_t first, int64_t count) {
     const auto plain = [](float* from, int64_t pitch) {
       return StickMatrix{reinterpret_cast<std::byte*>(from), DataFormat::IEEE_FP32, pitch,
                          elements_per_stick(DataFormat::IEEE_FP32)};
     };
-    fetch_ahead(key_, key_at(first), depth_, count);
-    fetch_ahead(value_, value_at(first), width_, count);
     matmul(plain(scores_, kKeys), plain(queries_, depth_pitch_), key_.matrix(key_at(first), length_axis()),
            {rows_, count, depth_, true, false});
     weigh(0, rows_, first, count);
