@@ -170,7 +170,9 @@ def test_attention_alone(masked):
     verify(spec)
     op = single.load(dumps(emit(spec, 0)))
     inputs = single.random_inputs(op, 0)
-    inputs = [torch.from_numpy(each).half().to("spyre").cpu().float().numpy() for each in inputs]  # as the card has them
+    inputs = [
+        torch.from_numpy(each).half().to("spyre").cpu().float().numpy() for each in inputs
+    ]  # as the card has them
     q, k, v, *given = map(torch.from_numpy, inputs)
     expected = OPS["attention"].reference(q, k, v.t(), *(given or [0.0]), 0.25, float(not masked), 0.0)
     assert single.run(op, inputs).output == pytest.approx(expected.numpy(), rel=1e-4, abs=1e-5)
