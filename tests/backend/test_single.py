@@ -151,3 +151,28 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.zeros((5, 199)))
     assert main(["sdsc", "run", str(tmp_path / "sdsc_0.json"), "--input", str(tmp_path / "x.npy")]) == 1
     assert capsys.readouterr().err == "spyre: 0_mean: input 0 has the shape [5, 199], wanted is [5, 200]\n"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_alone(masked):
+    """Two heads that share their keys, rows that see no key ahead of them; or a mask."""
+    mask = "  in  arg4 IEEE_FP32[3, 5, 32] at [floor(c3/32), c1, Mod(c3, 32)]\n" if masked else ""
+    info = '{"constants": {"3": 0.0}, ' if not masked else "{"
+    spec = parse_op_spec(
+        "fold attention over c0: 2/2, c1: 5/1, c2: 64/1, c3: 70/1, c4: 96/1\n"
+        "  in  arg0 SEN169_FP16[2, 2, 5, 64] at [floor(c4/64), c0, c1, Mod(c4, 64)]\n"
+        "  in  arg1 SEN169_FP16[2, 70, 64] at [floor(c4/64), c3, Mod(c4, 64)]\n"
+        "  in  arg2 IEEE_FP32[2, 70, 32] at [floor(c2/32), c3, Mod(c2, 32)]\n"
+        + mask
+        + "  out arg3 IEEE_FP32[2, 2, 5, 32] at [floor(c2/32), c0, c1, Mod(c2, 32)]\n"
+        "  with " + info + f'"parameters": [0.25, {float(not masked)}, 0.0]' + "}"
+    )
+    verify(spec)
+    op = single.load(dumps(emit(spec, 0)))
+    inputs = single.random_inputs(op, 0)
+    inputs = [
+        torch.from_numpy(each).half().to("spyre").cpu().float().numpy() for each in inputs
+    ]  # as the card has them
+    q, k, v, *given = map(torch.from_numpy, inputs)
+    expected = OPS["attention"].reference(q, k, v.t(), *(given or [0.0]), 0.25, float(not masked), 0.0)
+    assert single.run(op, inputs).output == pytest.approx(expected.numpy(), rel=1e-4, abs=1e-5)

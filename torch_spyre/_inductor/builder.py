@@ -74,9 +74,26 @@ class Value:
         keep = [i for i in range(len(self.size)) if i != dim % len(self.size)]
         return self.permute(keep)
 
+    def grouped(self, heads: int, group: int) -> Value:
+        """[..., heads, m, n] as [..., heads / group, group, m, n]; what has fewer heads is the same in a group."""
+        if len(self.size) < 3:
+            return self
+        if self.size[-3] != heads:
+            return self.unsqueeze(-3)
+        size = (*self.size[:-3], self.size[-3] // group, group, *self.size[-2:])
+        stride = (*self.stride[:-3], self.stride[-3] * group, *self.stride[-3:])
+        return replace(self, size=size, stride=stride)
+
     def narrow(self, dim: int, start: int, length: int) -> Value:
         size = (*self.size[:dim], length, *self.size[dim + 1 :])
         return replace(self, size=size, offset=self.offset + start * self.stride[dim])
+
+
+def _over(value: Value, first: int, second: int) -> tuple[int, ...]:
+    """Strides over batches and four loops, of which the last two dimensions are these."""
+    own = [0] * 4
+    own[first], own[second] = value.stride[-2:]
+    return (*value.stride[:-2], *own)
 
 
 def broadcast(sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -360,6 +377,38 @@ class Builder:
             Access(out.buffer, written, out.offset),
             [Access(a.buffer, left, a.offset), Access(b.buffer, right, b.offset)],
             reduced=1,
+        )
+        return out
+
+    def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float) -> Value:
+        """``softmax(scale * q k^T + mask) v``, fp32 inside and rounded once; several heads of ``q`` may share keys."""
+        out = self.like_meta()
+        group = q.size[-3] // k.size[-3] if len(q.size) > 2 and k.size[-3] else 1
+        given = [each for each in (q, k, v, mask) if each is not None]
+        if group > 1:
+            given = [each.grouped(q.size[-3], group) for each in given]
+            written = out.grouped(q.size[-3], group)
+        else:
+            written = out
+        batch = written.size[:-2]
+        rows, depth, length, width = q.size[-2], q.size[-1], k.size[-2], v.size[-1]
+        spread = [each.expand([*batch, *each.size[-2:]]) for each in given[:3]]
+        spread += [each.expand([*batch, rows, length]) for each in given[3:]]
+        # Loops [batch ..., rows, width, length, depth]: which of the last four the last two dimensions are.
+        along = ((0, 3), (2, 3), (2, 1), (0, 2))
+        ins: list[Access | Constant] = [
+            Access(each.buffer, _over(each, *at), each.offset) for each, at in zip(spread, along, strict=False)
+        ]
+        if mask is None:
+            ins.append(Constant(0.0, torch.float32))
+        chooses = mask is not None and mask.dtype == torch.bool
+        self.add(
+            "attention",
+            [*batch, rows, width, length, depth],
+            Access(written.buffer, _over(written, 0, 1), written.offset),
+            ins,
+            reduced=2,
+            parameters=(in_loop_ir(scale), float(causal), float(chooses)),
         )
         return out
 

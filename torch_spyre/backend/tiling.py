@@ -84,6 +84,8 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     grains = list(units)
     if step["op"] == "matmul":
         grains[-3] = int(description.constants()["pt_rows"])
+    if step["op"] == "attention":  # whole rows of results, and keys by the stick
+        grains[-4], grains[-3], grains[-2] = int(description.constants()["pt_rows"]), tile[-3], max(grains[-2], 64)
     for least in (grains, units):
         for i, grain in enumerate(least):
             while tile[i] > grain and 2 * footprint(step, tile) > budget:

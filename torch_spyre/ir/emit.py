@@ -34,8 +34,9 @@ from .op_spec_rules import (
     loop_space,
 )
 
-# Names of dimensions; a matrix product calls its last two out and in.
+# Names of dimensions, and how products call their last ones.
 LABELS = ("mb", "x", "y", "out", "in")
+LAST_LABELS = {"matmul": ("out", "in"), "attention": ("row", "out", "key", "in")}
 # Beyond every integer of the card, and exact as a double: what stands for infinity where integers are folded.
 INTEGER_LIMIT = 2.0**62
 
@@ -43,7 +44,7 @@ INTEGER_LIMIT = 2.0**62
 def superdsc(spec: OpSpec, index: int) -> dict[str, Any]:
     """The SuperDSC of one op, ``{"<index>_<op>": {...}}``."""
     row, space = OPS[spec.op], loop_space(spec)
-    labels = dict(zip(space, _labels(len(space), row.kind == "matmul"), strict=True))
+    labels = dict(zip(space, _labels(len(space), row.kind), strict=True))
     slices = tuple(cores for _, cores in space.values())
     used = math.prod(slices)
     dims = list(labels.values())
@@ -116,9 +117,10 @@ def _unit(label: str, tensors: list[_Tensor]) -> int:
 
 
 @cache
-def _labels(rank: int, matmul: bool) -> list[str]:
-    if matmul:
-        return [*_labels(rank - 2, False)[:3], *(f"d{i}" for i in range(3, rank - 2)), "out", "in"]
+def _labels(rank: int, kind: str) -> list[str]:
+    last = LAST_LABELS.get(kind)
+    if last:
+        return [*LABELS[: min(rank - len(last), 3)], *(f"d{i}" for i in range(3, rank - len(last))), *last]
     return [*LABELS[:rank], *(f"d{i}" for i in range(len(LABELS), rank))]
 
 

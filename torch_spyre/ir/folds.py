@@ -8,6 +8,9 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
+# How many of the last dimensions an op folds that cannot choose.
+BY_NATURE = {"matmul": 1, "topk": 1, "attention": 2}
+
 
 class Dim(NamedTuple):
     """One dimension of an iteration space and its division."""
@@ -125,7 +128,7 @@ def masked_tails(
 ) -> dict[str, list[list[int]]]:
     """``coordinateMasking_``: [[elements, padding]] of folded dimensions whose last stick is not full: what lies behind
     must not count. ``sticks``: the stick dimension of each input, and the elements of its sticks."""
-    if kind not in ("reduction", "matmul", "argreduce", "topk"):
+    if kind not in ("reduction", "argreduce", *BY_NATURE):
         return {}
     return {
         dim: [[sizes[dim], -sizes[dim] % elements]]

@@ -10,7 +10,7 @@ from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
-from .folds import divided, is_given
+from .folds import BY_NATURE, divided, is_given
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec, TensorArg
@@ -25,8 +25,8 @@ class InvalidOpSpec(ValueError):
 def folded_symbols(spec: OpSpec) -> list[str]:
     """The symbols that the result does not have: those named, or what the op folds by its nature."""
     kind = OPS[spec.op].kind
-    if kind in ("matmul", "topk"):
-        return [str(list(spec.iteration_space)[-1])]
+    if kind in BY_NATURE:
+        return [str(name) for name in list(spec.iteration_space)[-BY_NATURE[kind] :]]
     return list(spec.op_info.get("reduced", ())) if kind in ("reduction", "argreduce") else []
 
 
@@ -155,6 +155,12 @@ def _folds(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     names, folded = [str(s) for s in spec.iteration_space], folded_symbols(spec)
     if row.kind == "matmul" and len(names) < 3:
         yield "iteration_space", "a matrix product runs over [batch ..., m, n, k]"
+    if row.kind == "attention":
+        if len(names) < 4:
+            yield "iteration_space", "attention runs over [batch ..., q, e, l, d]"
+        for name in names[-3:]:
+            if loop_space(spec)[name][1] > 1:
+                yield "iteration_space", f"{name} is divided: cores do not share results or keys of a row"
     if row.kind in ("reduction", "argreduce") and not folded:
         yield "op_info.reduced", f"{row.name} folds nothing"
     if spec.op_info.get("reduced") and not folded:
@@ -256,5 +262,10 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[Access]) -> Iterator[tuple[str
                     f"args[{position}].device_coordinates",
                     f"a matrix product needs sticks along {' or '.join(allowed)}",
                 )
+    if row.kind == "attention" and len(space) > 3:
+        e, d = list(space)[-3], list(space)[-1]
+        for position, wanted in ((0, d), (1, d), (2, e), (out, e)):
+            if walks[position].stick != wanted:
+                yield f"args[{position}].device_coordinates", f"attention needs sticks along {wanted}"
     if row.name == "restickify" and spec.args[0].device_dtype != spec.args[1].device_dtype:
         yield "args[1].device_dtype", "a restickify keeps the format"

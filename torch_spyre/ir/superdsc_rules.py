@@ -12,6 +12,7 @@ from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .folds import (
+    BY_NATURE,
     Dim,
     constant_data,
     core_ids,
@@ -420,8 +421,8 @@ RULES: list[Rule] = [
         "foldedDims_",
         lambda f: (
             f.folded == f.dims[len(f.dims) - len(f.folded) :]
-            and bool(f.folded) == (f.row.kind in ("reduction", "matmul", "argreduce", "topk"))
-            and (f.row.kind not in ("matmul", "topk") or len(f.folded) == 1)
+            and bool(f.folded) == (f.row.kind in ("reduction", "argreduce", *BY_NATURE))
+            and len(f.folded) == BY_NATURE.get(f.row.kind, len(f.folded))
         ),
         "must be the last dimensions, where the op folds any",
     ),
@@ -429,6 +430,11 @@ RULES: list[Rule] = [
         "numWkSlicesPerDim_",
         lambda f: sum(dim.cores > 1 for dim in f.shape if dim.name in f.folded) <= 1,
         "may divide one folded dimension",
+    ),
+    (
+        "numWkSlicesPerDim_",
+        lambda f: f.row.kind != "attention" or all(dim.cores == 1 for dim in f.shape[-3:]),
+        "must leave results and keys of a row to one core",
     ),
     (
         "dataStageParam_",

@@ -15,10 +15,16 @@ from torch import Tensor
 _library = torch.library.Library("spyre", "DEF")
 
 
-def _op(schema: str, meaning: Callable[..., Any], keys: Sequence[str] = ("CPU", "Meta")) -> None:
+def _op(
+    schema: str,
+    meaning: Callable[..., Any],
+    keys: Sequence[str] = ("CPU", "Meta"),
+    shape: Callable[..., Any] | None = None,
+) -> None:
+    """``shape``: makes an empty result, where that is quicker than the op itself without its numbers."""
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     for key in keys:
-        _library.impl(schema.split("(")[0], meaning, key)
+        _library.impl(schema.split("(")[0], shape if shape and key == "Meta" else meaning, key)
 
 
 # Written with PyTorch's own ops on every device, the card included.
@@ -82,6 +88,30 @@ def _quantize_channels(x: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     return _quantize(x, scale), scale
 
 
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float = 1.0,
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=query.dim() > 2
+    )
+
+
+def _attention_shape(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float = 1.0,
+) -> Tensor:
+    return query.new_empty((*query.shape[:-1], value.size(-1)))
+
+
 _op("full(int[] size, Scalar value, *, ScalarType? dtype=None, Device? device=None) -> Tensor", _full, _COMPOSED)
 _op("constant(Scalar value, *, ScalarType? dtype=None, Device? device=None) -> Tensor", _constant, _COMPOSED)
 _op("quantize_fp8_with_scale(Tensor input, Tensor scale) -> Tensor", _quantize, _COMPOSED)
@@ -106,5 +136,11 @@ _op(
 )
 _op("softplus(Tensor input, float beta=1, float threshold=20) -> Tensor", F.softplus)
 _op("clamp(Tensor input, Scalar? min=None, Scalar? max=None) -> Tensor", torch.clamp)
+_op(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask=None, bool causal=False, float scale=1.0)"
+    " -> Tensor",
+    _attention,
+    shape=_attention_shape,
+)
 _op("topkvalue(Tensor input, int k, int dim=-1) -> Tensor", _topk(0))
 _op("topkindex(Tensor input, int k, int dim=-1) -> Tensor", _topk(1))

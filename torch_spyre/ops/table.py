@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Kind = Literal["pointwise", "reduction", "matmul", "iota", "gather", "scatter", "scan", "argreduce", "topk"]
+Kind = Literal[
+    "pointwise", "reduction", "matmul", "attention", "iota", "gather", "scatter", "scan", "argreduce", "topk"
+]
 Unit = Literal["sfp", "pt"]
-Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "indirect", "order"]
+Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "attention", "indirect", "order"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,9 @@ class OpRow:
 
     ``reference`` says what it computes, on CPU tensors. Its arguments: the inputs, then the parameters (pointwise); the
     input and the folded dimensions (reduction, argreduce); the input and the dimension (scan); the input, k and whether
-    the largest are meant (topk, along the last dimension); sizes, start and step per dimension (iota); the table and
-    one index per leading dimension (gather), with the values in between (scatter).
+    the largest are meant (topk, along the last dimension); queries, keys, values, a mask or 0, the scale, whether row i
+    attends to the keys 0 ... i alone and whether the mask is true or false (attention); sizes, start and step per
+    dimension (iota); the table and one index per leading dimension (gather), with the values in between (scatter).
     """
 
     name: str
@@ -79,6 +82,18 @@ def _scatter(reduce: Literal["prod", "amax", "amin"]) -> Callable[..., Tensor]:
         return out
 
     return scatter
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | float, scale: float, causal: float, chooses: float
+) -> Tensor:
+    scores = (query.float() * scale) @ key.float().transpose(-2, -1)
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    if isinstance(mask, Tensor):
+        scores = torch.where(mask != 0, scores, -math.inf) if chooses else scores + mask.float()
+    alone = (scores == -math.inf).all(-1, keepdim=True)  # a row that attends to nothing is 0
+    return torch.where(alone, 0.0, scores.masked_fill(alone, 0.0).softmax(-1) @ value.float())
 
 
 def _pointwise(name: str, arity: int, reference: Callable[..., Any], parameters: int = 0) -> OpRow:
@@ -179,6 +194,7 @@ _ROWS = [
     OpRow("topkindex", "topk", "sfp", 1, "topkindex", None, 1, "order", _topk(1)),
     # Matrices
     OpRow("matmul", "matmul", "pt", 2, "", 0.0, 0, "matmul", torch.matmul),
+    OpRow("attention", "attention", "pt", 4, "", None, 3, "attention", _attention),
     # Positions
     OpRow("iota", "iota", "sfp", 0, "", None, -1, "stream", _iota),
     OpRow("gather", "gather", "sfp", 1, "", None, 0, "indirect", lambda table, *at: table[at]),

@@ -85,7 +85,7 @@ class Row:
         if self.start_us >= max(self.compute_us, self.memory_us):
             return "start"
         if self.compute_us >= self.memory_us:
-            return "matrix unit" if self.op == "matmul" else "vector unit"
+            return "matrix unit" if self.op in ("matmul", "attention") else "vector unit"
         streaming = self.dram_bytes / description.constants()["dram_gb_per_s"] / 1000
         return "memory pattern" if self.memory_us - streaming > PATTERN_SHARE * self.memory_us else "memory"
 
@@ -178,6 +178,10 @@ def _arithmetic_us(step: dict[str, Any]) -> float:
     points = prod(step["extents"])
     if step["op"] == "matmul":
         return points / _per_us("pt_mac_per_ns") / cores
+    if step["op"] == "attention":  # both products, of rows and keys that meet
+        *_, rows, width, keys, depth = step["extents"]
+        met = sum(min(keys, row + 1) for row in range(rows)) if step["constants"][1] else rows * keys
+        return points / (rows * keys) * met * (1 / width + 1 / depth) / _per_us("pt_mac_per_ns") / cores
     if step["op"] in _MOVES:
         return 0.0
     card, operands = description.constants(), step["operands"]

@@ -60,6 +60,19 @@ def clamp(b: Builder, x: Value, min: Number | None = None, max: Number | None = 
     return pointwise.clamp(b, x, min, max)
 
 
+@lowers(spyre.attention.default)
+def attention(
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    causal: bool = False,
+    scale: float = 1.0,
+) -> Value:
+    return b.attention(query, key, value, mask, causal, scale)
+
+
 @lowers(spyre.topkvalue.default)
 def topkvalue(b: Builder, x: Value, k: int, dim: int = -1) -> Value:
     return b.topk("topkvalue", x, k, dim, True)

@@ -112,7 +112,8 @@ def _loop(op: LoopOp, name: str, hint: str) -> int:
         )
     if loops[0] >= len(op.sizes) - op.reduced:
         raise Unsupported(f"{hint}: {op.name} folds it{_where(op)}; tiles of a folded dimension are no results")
-    if op.name == "iota":
+    causal = op.name == "attention" and op.parameters[1] and loops[0] == len(op.sizes) - 4
+    if op.name == "iota" or causal:
         raise Unsupported(f"{hint}: {op.name}, which counts positions{_where(op)}, does not run in tiles")
     return loops[0]
 

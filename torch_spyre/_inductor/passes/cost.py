@@ -16,7 +16,7 @@ from .shares import byte_strides
 
 # (slices, which of the sides lie in LX, the output last)
 Choice = tuple[tuple[int, ...], tuple[bool, ...]]
-TIMED = ("pointwise", "reduction", "matmul")
+TIMED = ("pointwise", "reduction", "matmul", "attention")
 
 
 class Costs:
@@ -89,6 +89,8 @@ def _fields(plan: Plan, op: DeviceOp) -> dict[str, Any]:
         fields["special"] = True
     if row.kind == "reduction":
         fields["reduced"] = op.reduced
+    if row.kind == "attention":
+        fields["constants"] = [1.0, *op.parameters[1:]]
     return fields
 
 

@@ -67,7 +67,7 @@ def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
 
 
 def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
-    if op.op.name == "matmul":
+    if op.op.name in ("matmul", "attention"):
         published = config.planning == "op_by_op"
         best = published_product_slices(plan, op) if published else best_product_slices(plan, op, costs)
         if best is not None:
@@ -157,7 +157,7 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
         reach = _reach(points, rows, side) + jumped(plan, op, access, side)
         if reach <= plan.span:
             continue
-        kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind in ("scan", "topk"))
+        kept = len(op.counts) - op.reduced - {"scan": 1, "topk": 1, "attention": 2}.get(OPS[op.op.name].kind, 0)
         loops = [i for i in range(kept) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
             quantum = max(quantum_of(op, loop, strides), 1)

@@ -38,7 +38,15 @@ def elide_copies(kernel: Kernel, into_arguments_only: bool = False) -> None:
         touching[target] |= touching.pop(source)
         touching[target].discard(at)
         ops[at] = None
-    kernel.ops = [op for op in ops if op is not None and not (op.name == "copy" and op.ins[0] == op.out)]
+    kernel.ops = [op for op in ops if op is not None and not _in_place(op)]
+
+
+def _in_place(op: LoopOp) -> bool:
+    """A copy of something to where it is."""
+    source = op.ins[0] if op.name == "copy" else None
+    if not isinstance(source, Access) or (source.buffer, source.offset) != (op.out.buffer, op.out.offset):
+        return False
+    return _moving(source, op) == _moving(op.out, op)
 
 
 def _elided(
@@ -96,7 +104,7 @@ def _may_round(
     if buffer.dtype != torch.float32 or target.dtype not in (torch.float16, torch.bfloat16):
         return False
     return len(users) == len(writers) and all(
-        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul") and op.name != "copy"
+        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul", "attention") and op.name != "copy"
         for op in users.values()
     )
 

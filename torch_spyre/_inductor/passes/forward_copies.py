@@ -19,7 +19,7 @@ from ..loop_ir import Access, Constant, Kernel, LoopOp
 from .compose import Dims, composed, dims_between
 from .dead_code import dead_code
 
-READERS = ("pointwise", "reduction", "matmul")
+READERS = ("pointwise", "reduction", "matmul", "attention")
 
 
 def forward_copies(kernel: Kernel) -> None:
@@ -80,7 +80,7 @@ def _reading(op: LoopOp, copy: LoopOp, source: Access) -> LoopOp | None:
 
 def _split(op: LoopOp, copy: LoopOp, dims: Dims) -> LoopOp:
     """The op with loops divided where they pass from one dimension of the copy into the next."""
-    own = 3 if op.name == "matmul" else op.reduced  # these stay as they are
+    own = {"matmul": 3, "attention": 4}.get(op.name, op.reduced)  # these stay as they are
     for access in op.ins:
         if not isinstance(access, Access) or access.buffer != copy.out.buffer:
             continue

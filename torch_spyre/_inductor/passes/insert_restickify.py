@@ -8,6 +8,7 @@ there. Moves take any layout; they are what restickify is made of.
 | pointwise | an operand lies along the output's stick loop, or does not move along its own sticks at all |
 | reduction | the output lies along the input's stick loop, or has one element per stick where that loop is folded |
 | matmul C[m,n] = A[m,k] B[k,n] | C along n, A along k, B along n or k |
+| attention O[q,e] = softmax(Q[q,d] K[l,d] + mask[q,l]) V[l,e] | O and V along e, Q and K along d, the mask along l |
 | gather, scatter | what an index moves along is a dimension of the table's layout |
 
 Nothing comes between the ops of a tile loop: a copy of what the loop makes turns with it, any other is made before it.
@@ -29,6 +30,7 @@ from .lift_views import NotAligned, Piece, TooManyPieces, lift
 from .plan import Plan, ceil_div
 
 MOVES = ("copy", "restickify")
+PRODUCTS = ("matmul", "attention")
 MANY_PIECES = 256
 
 
@@ -52,6 +54,8 @@ class _Inserter:
             kind = OPS[op.name].kind
             if kind == "matmul":
                 self.matmul(op)
+            elif kind == "attention":
+                self.attention(op)
             elif kind == "pointwise" and op.name not in MOVES:
                 self.pointwise(op)
             elif kind == "reduction":
@@ -144,6 +148,21 @@ class _Inserter:
         if not (along_n or along_k) or too_wide or not self.folds_whole(op, b):
             b = self.restickified(b, op, n, whole=True)
         self.emit(op, [a, b], op.out if self.in_sticks(op.out, sizes, n) else None, n)
+
+    def attention(self, op: LoopOp) -> None:
+        sizes = op.sizes
+        q, e, l, d = (len(sizes) - i for i in (4, 3, 2, 1))  # noqa: E741
+        whole = [e, l, d, *([q] if op.parameters[1] else [])]  # causal rows are counted from the first
+
+        def lies(access: Access, loop: int) -> bool:
+            along = self.lies_along if loop == l else self.in_sticks
+            return along(access, sizes, loop) and all(self.is_one_loop(access, sizes, each) for each in whole)
+
+        ins = [
+            a if isinstance(a, Constant) or lies(a, loop) else self.restickified(a, op, loop, whole=loop != l)
+            for a, loop in zip(op.ins, (d, d, e, l), strict=True)
+        ]
+        self.emit(op, ins, op.out if lies(op.out, e) else None, e)
 
     def as_it_lies(self, op: LoopOp) -> LoopOp:
         """The product, or the same with its operands exchanged: C' = B' A'.
@@ -298,7 +317,7 @@ class _Inserter:
                     return
             except NotAligned:  # each operand by itself does, but not all at once: sticks of different lengths
                 pass
-            whole = op.name == "matmul"
+            whole = op.name in PRODUCTS
             ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op), whole) for a in ins]
         kept = len(op.sizes) - op.reduced
         sizes = op.sizes[:kept]
@@ -329,7 +348,7 @@ class _Inserter:
 
 def _rows_first(op: LoopOp, loops: list[int]) -> list[int]:
     """What comes first lies next to the sticks: in a matrix product rows, and not batches."""
-    return [*loops[-1:], *loops[:-1]] if op.name == "matmul" else loops
+    return [*loops[-1:], *loops[:-1]] if op.name in PRODUCTS else loops
 
 
 def merged(op: LoopOp) -> LoopOp:
@@ -354,9 +373,10 @@ def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:
     """Every piece folds all of what the op folds, and in one loop where the op needs a row."""
     scan = OPS[op.name].kind == "scan"
     kept = len(op.sizes) - (1 if scan else op.reduced)
-    one_loop = scan or OPS[op.name].kind in ("topk", "matmul")
+    one_loop = scan or OPS[op.name].kind in ("topk", "matmul", "attention")
     for piece in pieces:
-        folded = [n for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
-        if prod(folded) != prod(op.sizes[kept:]) or (one_loop and len(folded) > 1):
+        folded = [(n, origin) for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
+        points, several = prod(n for n, _ in folded), len({origin for _, origin in folded}) < len(folded)
+        if points != prod(op.sizes[kept:]) or (one_loop and several):
             return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.table import OPS
@@ -12,10 +13,11 @@ from .plan import DeviceOp, Plan
 
 
 def lift_ops(plan: Plan) -> None:
-    """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k]."""
+    """Fills ``plan.device_ops``. Folded loops come last; a matmul's loops are [batch ..., m, n, k], those of attention
+    [batch ..., q, e, l, d]."""
     for op in plan.kernel.ops:
         for piece in pieces_of(plan, op):
-            device_op = _matmul(plan, op, piece) if op.name == "matmul" else _device_op(plan, op, piece)
+            device_op = _LIFTED.get(op.name, _device_op)(plan, op, piece)
             if op.turns:
                 _take_turns(plan, device_op)
             plan.device_ops.append(device_op)
@@ -93,13 +95,13 @@ def _add_loop(op: DeviceOp, at: int, origin: int) -> None:
             side.stick += 1
 
 
-def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
-    """Of several loops over m or n, from views, the longest over m and the one along the sticks stay m and n."""
-    rank = len(op.sizes)
-    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 1)
-    a, b, c = piece.sides
+def _with_last(device_op: DeviceOp, wanted: Sequence[tuple[int, Coordinates | None]]) -> list[int]:
+    """The loops of these origins, or of the sticks of a side, come last; returns how all were ordered before.
+
+    Of several loops of one origin, from views, the longest is meant. Where there is none, one of a single point is.
+    """
     chosen = []
-    for origin, along in ((rank - 3, None), (rank - 2, c), (rank - 1, a)):
+    for origin, along in wanted:
         loops = [i for i, o in enumerate(device_op.origins) if o == origin]
         if along is not None:
             loops = [i for i in loops if i == along.stick]
@@ -109,6 +111,15 @@ def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
         chosen.append(max(loops, key=lambda i: device_op.counts[i]))
     order = [i for i in range(len(device_op.counts)) if i not in chosen] + chosen
     _reorder(device_op, order)
+    return order
+
+
+def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
+    """Of several loops over n the one along the sticks stays n."""
+    rank = len(op.sizes)
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 1)
+    a, b, c = piece.sides
+    order = _with_last(device_op, ((rank - 3, None), (rank - 2, c), (rank - 1, a)))
     n, k = len(order) - 2, len(order) - 1
     _along(plan, op.out.buffer, c, n)
     left, right = op.ins
@@ -116,6 +127,20 @@ def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     _along(plan, left.buffer, a, k)
     _along(plan, right.buffer, b, n if device_op.counts[n] == 1 else k)
     return device_op
+
+
+def _attention(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
+    rank = len(op.sizes)
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 2, parameters=op.parameters)
+    order = _with_last(device_op, [(rank - i, None) for i in (4, 3, 2, 1)])
+    e, d = len(order) - 3, len(order) - 1
+    for (access, side), loop in zip(zip(op.accesses(), piece.sides, strict=True), (d, d, e), strict=False):
+        _along(plan, access.buffer, side, loop)
+    _along(plan, op.out.buffer, piece.sides[-1], e)
+    return device_op
+
+
+_LIFTED = {"matmul": _matmul, "attention": _attention}
 
 
 def _take_turns(plan: Plan, op: DeviceOp) -> None:

@@ -216,7 +216,7 @@ class _Search:
         _, period, _ = self.layers
         while queue and (not period or len(found) < 2 * period):
             at = queue.pop(0)
-            if at != seed and not through_products and self.ops[at].op.name == "matmul":
+            if at != seed and not through_products and self.ops[at].op.name in ("matmul", "attention"):
                 continue
             for name, position in self.problem.shared[at]:
                 if self.problem.folds_together(at, found[at]):

@@ -16,6 +16,9 @@ from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Kernel, LoopOp
 from .plan import Plan, dense_layout, stride_order
 
+# Which loops, from the last on, run over the rows and the columns of a result.
+ROWS_AND_COLUMNS = {"matmul": (3, 2), "attention": (4, 3)}
+
 
 def propagate_layouts(plan: Plan, by_default: bool = False) -> None:
     """The first op that writes a buffer decides. ``by_default``: only which dimension lies in sticks."""
@@ -66,8 +69,8 @@ def _order(plan: Plan, op: LoopOp, order: list[int]) -> list[int]:
     if len(order) < 3:
         return order
     *others, last = order
-    if OPS[op.name].kind == "matmul":
-        rows = _dimension(plan, op, len(op.sizes) - 3)
+    if op.name in ROWS_AND_COLUMNS:
+        rows = _dimension(plan, op, len(op.sizes) - ROWS_AND_COLUMNS[op.name][0])
         row = others[-1] if rows is None or rows == last else rows
         return [row, *(dim for dim in others if dim != row), last]
     guide = _guide(plan, op)
@@ -129,8 +132,8 @@ def _guide(plan: Plan, op: LoopOp) -> Access | None:
 def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
     """The dimension of the output that lies along the sticks of the operand that guides it."""
     kind = OPS[op.name].kind
-    if kind == "matmul":
-        return _dimension(plan, op, len(op.sizes) - 2)
+    if op.name in ROWS_AND_COLUMNS:
+        return _dimension(plan, op, len(op.sizes) - ROWS_AND_COLUMNS[op.name][1])
     guide = _guide(plan, op)
     if kind not in ("pointwise", "reduction") or guide is None:
         return None

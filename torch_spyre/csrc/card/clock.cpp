@@ -130,13 +130,42 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   // each block: from device memory, unless one of them is in LX, which blocks can be laid out along.
   const bool reads_again = !work.traffic[1].in_lx && !work.traffic[2].in_lx;
   const double spilled = reads_again ? std::min(1.0, doublings(work.area, h["pt_area"])) : 0;
-  // Where few rows meet each block of weights, loads wait for one another.
-  const double few = std::max(0.0, 1 - std::log2(work.all_rows) / std::log2(h["pt_rows"]));
-  const double loads = read / h["dram_gb_per_s"] / (1 - few * (1 - h["pt_single_row_load"]));
-  time.memory_ns = loads + written / h["dram_gb_per_s"] + turned;
-  time.total_ns = overlapped(time.compute_ns, loads, h["pt_overlap"]) + written / h["dram_gb_per_s"] + turned +
+  const double loaded = loads(work, read);
+  time.memory_ns = loaded + written / h["dram_gb_per_s"] + turned;
+  time.total_ns = overlapped(time.compute_ns, loaded, h["pt_overlap"]) + written / h["dram_gb_per_s"] + turned +
                   static_cast<double>(work.traffic[0].bytes) * h["pt_spill_ns"] * spilled *
                       std::sqrt(work.depth / h["pt_spill_depth"]);
+}
+
+// Where few rows meet each block of weights, loads wait for one another.
+double Clock::loads(const Work& work, double bytes) const {
+  const Hardware& h = hardware_;
+  const double few = std::max(0.0, 1 - std::log2(work.all_rows) / std::log2(h["pt_rows"]));
+  return bytes / h["dram_gb_per_s"] / (1 - few * (1 - h["pt_single_row_load"]));
+}
+
+// Loads overlap with all that is done in between, the result is written afterwards.
+void Clock::composed(const Work& work, StepTime& time) const {
+  const Hardware& h = hardware_;
+  double read = 0, written = 0;
+  for (const Traffic& stream : work.traffic) {
+    if (stream.in_lx) continue;
+    const auto bytes = static_cast<double>(stream.bytes);
+    if (stream.written)
+      written += bytes;
+    else
+      read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
+  }
+  for (const Work& part : work.parts) {
+    StepTime own;
+    if (part.unit == Work::Unit::matrix) matrix(part, own);
+    time.compute_ns += part.unit == Work::Unit::matrix ? own.total_ns : vector(part);
+  }
+  time.bytes_read = static_cast<int64_t>(read);
+  time.bytes_written = static_cast<int64_t>(written);
+  const double loaded = loads(work, read), stored = written / h["dram_gb_per_s"];
+  time.memory_ns = loaded + stored;
+  time.total_ns = overlapped(time.compute_ns, loaded, h["pt_overlap"]) + stored;
 }
 
 // From the LX of other cores, all cores at a time: a beginning, each contiguous piece the longer the more cores they
@@ -151,7 +180,9 @@ double Clock::ring(const Work& work) const {
 StepTime Clock::step(const Work& work, Begin begin) const {
   StepTime time;
   if (begin != Begin::in_lx) time.begin_ns = 1000 * hardware_[begin == Begin::turn ? "turn_fixed_us" : "step_fixed_us"];
-  if (work.unit == Work::Unit::matrix) {
+  if (!work.parts.empty()) {
+    composed(work, time);
+  } else if (work.unit == Work::Unit::matrix) {
     matrix(work, time);
   } else {
     time.memory_ns = memory(work, time);

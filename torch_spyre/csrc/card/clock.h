@@ -39,6 +39,8 @@ class Clock {
   double vector(const Work& work) const;
   double ring(const Work& work) const;
   void matrix(const Work& work, StepTime& time) const;
+  void composed(const Work& work, StepTime& time) const;
+  double loads(const Work& work, double bytes) const;
 
   const Hardware hardware_;
 };

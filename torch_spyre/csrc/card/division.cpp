@@ -130,6 +130,8 @@ size_t folded_dimensions(const Step& step) {
     case OpCode::scan:
     case OpCode::topk:
       return 1;
+    case OpCode::attention:
+      return 2;
     default:
       return 0;
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "arithmetic.h"
+#include "attention.h"
 #include "card.h"
 #include "compute.h"
 #include "index_ops.h"
@@ -200,14 +201,20 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
     bases.push_back(operand.is_constant() ? nullptr : address(held.back()));
   }
   if (shadow_) check_step(program, index, held, bases);
-  const auto side = [&](size_t operand) { return Side{bases[operand], element_bytes(step.operands[operand].format)}; };
-  if (step.op == OpCode::matmul) {
-    engine_.parallel_for(step.products->tasks(), [&](int64_t task) {
+  // Products and attention have parts of their own, as many as keep all threads busy.
+  const auto in_parts = [&](const auto& parts, int64_t count) {
+    engine_.parallel_for(count, [&](int64_t part) {
       const CardArithmetic arithmetic;
-      step.products->run(task, bases);
+      parts(part);
     });
-    return;
+  };
+  if (step.op == OpCode::attention) {
+    const AttentionParts parts(step, bases);
+    return in_parts([&](int64_t part) { parts.run(part); }, parts.size());
   }
+  if (step.op == OpCode::matmul)
+    return in_parts([&](int64_t task) { step.products->run(task, bases); }, step.products->tasks());
+  const auto side = [&](size_t operand) { return Side{bases[operand], element_bytes(step.operands[operand].format)}; };
   engine_.parallel_for(step.cores(), [&](int64_t index) {
     const CardArithmetic arithmetic;
     const int core = static_cast<int>(index);

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "attention.h"
 #include "compute.h"
 #include "index_ops.h"
 #include "matmul.h"
@@ -27,6 +28,7 @@ constexpr OpRow kOps[] = {
     {OpCode::elementwise, "elementwise", 0},
     {OpCode::reduce, "reduce", 2},
     {OpCode::matmul, "matmul", 3},
+    {OpCode::attention, "attention", attention::kOperands},
     {OpCode::iota, "iota", 0},
     {OpCode::gather, "gather", 0},
     {OpCode::scatter, "scatter", 0},
@@ -144,6 +146,8 @@ struct StepCheck {
         return reduction();
       case OpCode::matmul:
         return matrix_product();
+      case OpCode::attention:
+        return attends();
       default:  // check_indexed() does these
         return;
     }
@@ -211,6 +215,37 @@ struct StepCheck {
       refuse("operand 2", "B lies in sticks along n or k, dimension " + text(n) + " or " + text(k));
   }
 
+  void attends() const {
+    using namespace attention;
+    if (rank < kRows) refuse("extents", "needs q, e, l and d");
+    const size_t q = rank - kRows, e = rank - kWidth, l = rank - kLength, d = rank - kDepth;
+    if (step.constants.size() != kConstants)
+      refuse("constants", "needs the scale, whether rows are causal and whether the mask is true or false, has " +
+                              text(step.constants.size()));
+    for (const size_t flag : {kCausal, kChooses})
+      if (step.constants[flag] != 0 && step.constants[flag] != 1)
+        refuse("constants", "number " + text(flag) + " must be 0 or 1");
+    constexpr const char* kNames[] = {"O", "Q", "K", "V", "the mask"};
+    const std::vector<size_t> still[] = {{l, d}, {e, l}, {q, e}, {q, d}, {e, d}};
+    const size_t along[] = {e, d, d, e};
+    for (size_t i = 0; i < kOperands; ++i) {
+      const DataFormat format = step.operands[i].format;
+      const std::string field = "operand " + text(i);
+      if (i == kMask ? domain_of(format) != Domain::real
+                     : format != DataFormat::SEN169_FP16 && format != DataFormat::IEEE_FP32)
+        refuse(field, std::string(kNames[i]) + " is SEN169_FP16 or IEEE_FP32" + (i == kMask ? ", or other reals" : "") +
+                          ", not " + name(format));
+      for (const size_t dimension : still[i])
+        if (moves(i, dimension)) refuse(field, std::string(kNames[i]) + " moves along dimension " + text(dimension));
+      if (i != kMask && step.operands[i].stick != static_cast<int>(along[i]))
+        refuse(field, std::string(kNames[i]) + " lies in sticks along dimension " + text(along[i]));
+    }
+    if (step.operands[kMask].is_constant() && (step.operands[kMask].value != 0 || step.operands[kMask].number >= 0))
+      refuse("operand " + text(kMask), "a mask that is a constant is 0");
+    for (const size_t dimension : {e, l, d})
+      if (step.slices[dimension] > 1) refuse("slices", "cores do not share dimension " + text(dimension));
+  }
+
   void iteration_space() const {
     __int128 points = 1;
     for (int64_t extent : step.extents) {
@@ -247,7 +282,8 @@ struct StepCheck {
   void constant(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     if (index == 0) refuse(field, "a constant cannot be written");
-    if (step.op != OpCode::elementwise && !is_indexed(step.op))
+    const bool mask = step.op == OpCode::attention && index == attention::kMask;
+    if (step.op != OpCode::elementwise && !mask && !is_indexed(step.op))
       refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
     if (operand.stick != -1) refuse(field, "a constant lies in no sticks");
     if (!fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");

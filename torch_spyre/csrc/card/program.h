@@ -19,6 +19,10 @@ namespace spyre {
 //                     starting from constants[0]; the result is multiplied by constants[1] where that is given
 //   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k;
 //                     all of integers, or C and A of reals and B of reals or in one byte (int8, fp8)
+//   attention         O, Q, K, V, mask over extents [batch ..., q, e, l, d]: attention.h has what it computes; O and V
+//                     lie in sticks along e, Q and K along d; the mask may be the constant 0. constants: the scale of
+//                     the scores; 1 where row i attends to the keys 0 ... i alone; 1 where the mask is true or false,
+//                     and not added
 //   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
 //   gather            written, table, indices ...; `indirect` says where an index leads in the table
 //   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
@@ -28,7 +32,21 @@ namespace spyre {
 //                     first position, in row-major order over them
 //   topk              written, read over extents [..., k, n]; written does not move along n, read not along k;
 //                     `function` topkvalue or topkindex, constants[0] = 1 for the largest, 0 for the smallest
-enum class OpCode { copy, fill, restickify, elementwise, reduce, matmul, iota, gather, scatter, scan, argreduce, topk };
+enum class OpCode {
+  copy,
+  fill,
+  restickify,
+  elementwise,
+  reduce,
+  matmul,
+  attention,
+  iota,
+  gather,
+  scatter,
+  scan,
+  argreduce,
+  topk
+};
 const char* name(OpCode op);
 OpCode op_code(const std::string& name);  // throws InvalidProgram
 

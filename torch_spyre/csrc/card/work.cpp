@@ -1,7 +1,10 @@
 #include "work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+
+#include "attention.h"
 
 namespace spyre {
 
@@ -145,6 +148,97 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   }
 }
 
+Traffic in_lx(bool written, int64_t bytes = 0) {
+  Traffic stream;
+  stream.written = written;
+  stream.in_lx = true;
+  stream.bytes = bytes;
+  return stream;
+}
+
+// The same for all lanes.
+Traffic splat_in_lx() {
+  Traffic stream = in_lx(false);
+  stream.held = stream.splat = true;
+  return stream;
+}
+
+// Of the keys, how many the busiest core meets.
+double share_of_keys(const Step& step, size_t q, const Dims& points) {
+  const int64_t length = step.extents[step.extents.size() - attention::kLength];
+  int64_t most = 0;
+  for (int64_t begin = 0; begin < step.extents[q]; begin += points[q]) {
+    int64_t met = 0;
+    for (int64_t row = begin; row < std::min(begin + points[q], step.extents[q]); ++row) met += keys_met(step, row);
+    most = std::max(most, met);
+  }
+  return static_cast<double>(most) / static_cast<double>(points[q] * length);
+}
+
+// Two products, and what the vector unit does with their scores in fp32: the mask is added and the largest found in one
+// pass, weights are taken in another and summed; results are scaled down between two tiles of keys, and divided in the
+// end. Heads that share keys are rows of one product.
+void fill_attention(const Step& step, const Dims& points, Work& work) {
+  using namespace attention;
+  const size_t rank = points.size(), q = rank - kRows;
+  const auto length = static_cast<double>(points[rank - kLength]), width = static_cast<double>(points[rank - kWidth]),
+             depth = static_cast<double>(points[rank - kDepth]);
+  double rows = static_cast<double>(points[q]), all_rows = static_cast<double>(step.extents[q]), batch = 1;
+  for (size_t i = 0; i < q; ++i) {
+    if (!moves(step.operands[kKey], i) && !moves(step.operands[kValue], i)) {
+      rows *= static_cast<double>(points[i]);
+      all_rows *= static_cast<double>(step.extents[i]);
+      continue;
+    }
+    batch *= static_cast<double>(points[i]);
+    if (step.extents[i] == 1) continue;
+    if (work.batch == Work::Batch::none) work.batch = Work::Batch::outside;
+    for (const Operand& operand : step.operands)
+      if (!operand.is_constant() && std::abs(operand.strides[i]) == kStickBytes)
+        work.batch = Work::Batch::next_to_sticks;
+  }
+  work.all_rows = all_rows;
+  const double lanes = static_cast<double>(elements_per_stick(DataFormat::IEEE_FP32));
+  const double met = share_of_keys(step, q, points), scores = batch * rows * length / lanes * met;
+  const auto product_of = [&](double columns, double depth, int64_t turned_bytes) {
+    Work part;
+    part.unit = Work::Unit::matrix;
+    part.traffic = {in_lx(true), in_lx(false), in_lx(false, turned_bytes)};
+    part.turns_columns = turned_bytes > 0;
+    part.batch = work.batch;
+    part.rows = rows;
+    part.all_rows = all_rows;
+    part.multiplications = batch * rows * columns * depth * met;
+    part.area = rows * columns;
+    part.depth = depth;
+    return part;
+  };
+  const auto vector_of = [&](double sticks, std::vector<Traffic> read) {
+    Work part;
+    part.sticks = sticks;
+    part.traffic = {in_lx(true)};
+    part.traffic.insert(part.traffic.end(), read.begin(), read.end());
+    return part;
+  };
+  const auto fold_of = [&](double sticks) {
+    Work part = vector_of(sticks, {in_lx(false)});
+    part.folds_lanes = true;
+    return part;
+  };
+  const auto by_the_stick = [](double count, double stick) { return std::ceil(count / stick) * stick; };
+  const int64_t turned = points[rank - kLength] > 1 ? work.cores * stick_bytes(step, kKey, points) : 0;
+  work.parts.push_back(product_of(by_the_stick(length, lanes), depth, turned));
+  if (!step.operands[kMask].is_constant()) work.parts.push_back(vector_of(scores, {in_lx(false), in_lx(false)}));
+  work.parts.push_back(fold_of(scores));
+  work.parts.push_back(vector_of(scores, {in_lx(false), splat_in_lx()}));
+  work.parts.back().special = true;
+  work.parts.push_back(fold_of(scores));
+  const auto stick = static_cast<double>(elements_per_stick(step.operands[kOut].format));
+  work.parts.push_back(product_of(by_the_stick(width, stick), length, 0));
+  const double tiles = step.tile.empty() ? 1 : std::ceil(length / static_cast<double>(step.tile[rank - kLength]));
+  work.parts.push_back(vector_of(tiles * batch * rows * width / lanes, {in_lx(false), splat_in_lx()}));
+}
+
 // Bytes that lie together where they come from and where they go, in the part of one core.
 int64_t fetched_run(const Step& step, const Dims& points) {
   const Operand &to = step.operands[0], &from = step.operands[1];
@@ -199,6 +293,10 @@ Work work_of(const Step& step, const Step* before) {
     case OpCode::matmul:
       work.unit = Work::Unit::matrix;
       fill_matrix(step, points, work);
+      return work;
+    case OpCode::attention:
+      work.unit = Work::Unit::matrix;
+      fill_attention(step, points, work);
       return work;
     case OpCode::copy:
     case OpCode::fill:

@@ -40,6 +40,8 @@ struct Work {
   double all_rows = 0;         // of all cores
   bool turns_columns = false;  // the second operand lies along the depth: the unit wants it along the columns
   enum class Batch { none, outside, next_to_sticks } batch = Batch::none;
+  // What a core does one after the other between its loads and its stores, with tiles that lie in LX.
+  std::vector<Work> parts{};
 };
 
 // Data moved by all cores: so many bytes from one place of device memory to another, in long runs.
