@@ -42,10 +42,11 @@ SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
   for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
   return sum;
 }
-SPYRE_INLINE bool any(Words x) {
-  int32_t found = 0;
-  for (int i = 0; i < kLanes; ++i) found |= x[i];
-  return found != 0;
+template <class Vector, class Number>
+SPYRE_INLINE bool any_above(Vector x, Number limit) {
+  bool found = false;
+  for (size_t i = 0; i < sizeof(Vector) / sizeof(Number); ++i) found |= x[i] > limit;
+  return found;
 }
 #include "chain_simd.inc"
 }  // namespace portable
@@ -59,7 +60,11 @@ constexpr int kLanes = 8;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
-SPYRE_INLINE bool any(Words x) { return !_mm256_testz_si256(__m256i(x), __m256i(x)); }
+template <class Vector, class Number>
+SPYRE_INLINE bool any_above(Vector x, Number limit) {
+  const auto above = __m256i(x > limit);
+  return !_mm256_testz_si256(above, above);
+}
 #include "chain_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx2
@@ -72,7 +77,14 @@ constexpr int kLanes = 16;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
 SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
-SPYRE_INLINE bool any(Words x) { return _mm512_test_epi32_mask(__m512i(x), __m512i(x)) != 0; }
+template <class Vector>
+SPYRE_INLINE bool any_above(Vector x, uint32_t limit) {
+  return _mm512_cmpgt_epu32_mask(__m512i(x), _mm512_set1_epi32(int(limit))) != 0;
+}
+template <class Vector>
+SPYRE_INLINE bool any_above(Vector x, uint16_t limit) {
+  return _mm512_cmpgt_epu16_mask(__m512i(x), _mm512_set1_epi16(short(limit))) != 0;
+}
 #include "chain_simd.inc"
 #pragma GCC pop_options
 }  // namespace avx512

@@ -77,12 +77,13 @@ struct Where {
   const Program& program;
   const std::vector<std::byte*>& bases;
   std::byte* lx;
-  std::byte* local;  // of this thread
+  std::byte* local;  // the thread's own memory for what only a block sees; null for a block of several cores
 
   std::byte* at(const View& view) const {
     if (view.argument == kConstant) return nullptr;
-    return (view.local ? local : view.argument == kLx ? lx : bases[view.argument]) + view.offset;
+    return (is_local(view) ? local : view.argument == kLx ? lx : bases[view.argument]) + view.offset;
   }
+  bool is_local(const View& view) const { return view.local && local; }
   float value(const View& view) const {
     return static_cast<float>(program.steps[view.step].operands[view.operand].value);
   }
@@ -131,7 +132,8 @@ class PassRun {
     for (size_t v = 0; v < pass_.views.size(); ++v) {
       const View& view = pass_.views[v];
       const int columns = static_cast<int>(columns_of_.size());
-      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && columns < kSlots && !copied(v);
+      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && range_[rows_].count() > 1 &&
+                             columns < kSlots && only_read(v);
       bound_.push_back({start(view), nullptr, nullptr, view.stride[rows_], is_column});
       if (is_column) columns_of_.push_back({v, columns});
     }
@@ -151,15 +153,20 @@ class PassRun {
     links_.push_back({end_link(), nullptr, 0, 0, false});
   }
 
-  bool copied(size_t view) const {
-    for (size_t i = 1; i < pass_.code.size(); ++i)
-      if (pass_.code[i].link == LinkKind::copy && pass_.code[i - 1].view == static_cast<int>(view)) return true;
-    return false;
+  // Not written, and not copied as it lies.
+  bool only_read(size_t view) const {
+    for (size_t i = 0; i < pass_.code.size(); ++i) {
+      const LinkKind next = i + 1 < pass_.code.size() ? pass_.code[i + 1].link : LinkKind::load;
+      if (pass_.code[i].view != static_cast<int>(view)) continue;
+      if (pass_.code[i].link == LinkKind::store || pass_.code[i].link == LinkKind::copy || next == LinkKind::copy)
+        return false;
+    }
+    return true;
   }
 
   std::byte* start(const View& view) const {
     std::byte* at = where_.at(view);
-    if (at && !view.local)  // only rows begin anywhere
+    if (at && !where_.is_local(view))  // only rows begin anywhere
       for (size_t i = 0; i < pass_.loops; ++i) at += range_[i].begin * view.stride[i];
     return at;
   }
@@ -314,7 +321,8 @@ void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scr
     for (int64_t i = along.begin; i < along.end; i += kTileRows) {
       const int64_t count = std::min(kTileRows, along.end - i);
       const auto place = [&](const View& view) {
-        const int64_t before = view.local ? others.begin * view.stride[other] + along.begin * view.stride[loop] : 0;
+        const int64_t before =
+            where.is_local(view) ? others.begin * view.stride[other] + along.begin * view.stride[loop] : 0;
         return where.at(view) + o * view.stride[other] + i * view.stride[loop] - before;
       };
       const void* inputs[4];
@@ -371,7 +379,8 @@ void run_segment(Engine& engine, const Program& program, const Segment& segment,
   engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
     const CardArithmetic arithmetic;
     static thread_local Scratch scratch;
-    const Where where{program, bases, lx, scratch.local_lx(program.lx_bytes)};
+    const bool one_core = blocks[index].outer.count() == 1;
+    const Where where{program, bases, lx, one_core ? scratch.local_lx(program.lx_bytes) : nullptr};
     for (const Segment::Item& item : segment.items) {
       if (item.pass)
         PassRun(where, *item.pass, blocks[index], scratch).run();
