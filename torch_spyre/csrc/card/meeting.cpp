@@ -45,11 +45,13 @@ bool folds_sticks(const Step& step) {
   return fold_link(step.function, Source::codes).has_value();
 }
 
-bool divides_evenly(const Step& step, int lanes) {
+// Only of rows may the last core have fewer than the others.
+bool divides_evenly(const Step& step, const Shape& shape) {
   const Dims points = points_per_core(step);
   for (size_t i = 0; i < points.size(); ++i) {
-    if (points[i] * step.slices[i] != step.extents[i]) return false;
-    if (static_cast<int>(i) == lanes && step.slices[i] > 1 && points[i] % kRow) return false;
+    const bool is_lanes = static_cast<int>(i) == shape.lanes, is_row = static_cast<int>(i) == shape.row;
+    if ((is_lanes || !is_row) && points[i] * step.slices[i] != step.extents[i]) return false;
+    if (is_lanes && step.slices[i] > 1 && points[i] % kRow) return false;
   }
   return true;
 }
@@ -129,7 +131,7 @@ std::optional<Shape> shape_of(const Step& step) {
     shape.only_rows = true;
   if (shape.only_rows && (folds || many > 1)) return {};
   if (2 * many + 1 > kLoops || !fits(step, shape)) return {};
-  if (shape.in_lx && !divides_evenly(step, shape.lanes)) return {};
+  if (shape.in_lx && !divides_evenly(step, shape)) return {};
   return shape;
 }
 

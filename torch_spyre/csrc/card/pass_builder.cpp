@@ -58,7 +58,7 @@ View view_of(const Member& member, size_t index, const Knowledge& known) {
     for (size_t d = dimension.index + 1; d < step.slices.size(); ++d) cores *= step.slices[d];
     const auto by_core = [&](int64_t count) { return operand.in_lx() ? cores * operand.core_bytes : stride * count; };
     if (dimension.is_row) {
-      view.stride[kOuterRows] = by_core(known.inner_rows);
+      view.stride[kOuterRows] = by_core(known.rows_of_core);
       view.stride[kInnerRows] = stride;
       continue;
     }
@@ -92,8 +92,8 @@ class Builder {
   void set_loops() {
     const Member& member = members_[0];
     Pass& pass = *pass_;
-    pass.count[kOuterRows] = known_.outer_rows;
-    pass.count[kInnerRows] = known_.inner_rows;
+    pass.count[kOuterRows] = known_.cores;
+    pass.count[kInnerRows] = known_.rows_of_core;
     for (const Dimension& dimension : dimensions_of(member)) {
       if (dimension.is_lanes) {
         const int64_t extent = member.step.extents[dimension.index];

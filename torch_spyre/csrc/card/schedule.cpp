@@ -196,14 +196,17 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
   Segment segment;
   segment.begin = planned.begin;
   segment.end = planned.end;
-  int64_t rows = 1;
+  int64_t cores = 1;
   for (const auto& pass : planned.passes)
     for (const Member& member : pass) {
-      rows = rows_of(member);
-      if (member.shape.in_lx && member.shape.row >= 0) segment.outer_rows = member.step.slices[member.shape.row];
+      segment.rows = rows_of(member);
+      if (!member.shape.in_lx || member.shape.row < 0) continue;
+      const int64_t points = points_per_core(member.step)[member.shape.row];
+      cores = member.step.slices[member.shape.row];
+      segment.rows_of_core = member.shape.row == member.shape.lanes ? (points + kRow - 1) / kRow : points;
     }
-  segment.inner_rows = rows / segment.outer_rows;
-  Knowledge known{segment.outer_rows, segment.inner_rows, {}, Local(planned, readers).operands()};
+  if (cores == 1) segment.rows_of_core = segment.rows;
+  Knowledge known{cores, segment.rows_of_core, {}, Local(planned, readers).operands()};
   for (const auto& pass : planned.passes)
     for (const Member& member : pass)
       if (member.step.operands[0].in_lx() && member.step.op != OpCode::reduce && !member.shape.only_rows &&

@@ -71,7 +71,7 @@ struct RowStep {
 
 struct Segment {
   size_t begin = 0, end = 0;  // steps
-  int64_t outer_rows = 1, inner_rows = 1;
+  int64_t rows = 1, rows_of_core = 1;
   struct Item {
     std::unique_ptr<const Pass> pass;  // or
     std::unique_ptr<const RowStep> row;
@@ -88,7 +88,7 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program);
 
 // What is known of the operands of a segment's steps.
 struct Knowledge {
-  int64_t outer_rows = 1, inner_rows = 1;
+  int64_t cores = 1, rows_of_core = 1;
   std::set<size_t> dropped;                   // steps whose results nobody reads from memory
   std::set<std::pair<size_t, size_t>> local;  // (step, operand) in LX that no other segment, and no other block, sees
 };

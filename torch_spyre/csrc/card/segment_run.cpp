@@ -11,7 +11,7 @@ namespace spyre {
 namespace {
 
 constexpr int64_t kTileFloats = kTileRows * kRow;
-constexpr int64_t kLittle = 1 << 14;  // elements that are not worth a second thread
+constexpr int64_t kLittle = 1 << 16;  // operations on elements that are not worth a second thread
 
 // A view of a pass, in a block.
 struct Bound {
@@ -68,9 +68,11 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
-// A block of rows: of one core, or of several.
+// A block of rows, of one core or of several, or of one of a pass's other loops.
 struct RowBlock {
   Range outer, inner;
+  size_t loop = kOuterRows;
+  Range along = outer;
 };
 
 struct Where {
@@ -97,6 +99,7 @@ class PassRun {
     for (size_t i = 0; i < pass.loops; ++i) range_[i] = {0, pass.count[i]};
     range_[kOuterRows] = block.outer;
     range_[kInnerRows] = block.inner;
+    range_[block.loop] = block.along;
     order_loops();
     bind();
   }
@@ -166,7 +169,7 @@ class PassRun {
 
   std::byte* start(const View& view) const {
     std::byte* at = where_.at(view);
-    if (at && !where_.is_local(view))  // only rows begin anywhere
+    if (at && !where_.is_local(view))
       for (size_t i = 0; i < pass_.loops; ++i) at += range_[i].begin * view.stride[i];
     return at;
   }
@@ -353,22 +356,41 @@ int64_t elements_of(const Segment& segment) {
   return most;
 }
 
-// Blocks of a segment: a tile of rows where several passes share what the caches hold, larger ones for a single pass.
-std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
-  const int64_t outer = segment.outer_rows, inner = segment.inner_rows;
-  if (elements_of(segment) <= kLittle * 4) return {{{0, outer}, {0, inner}}};
-  const bool single = segment.items.size() == 1 && segment.items[0].pass && segment.items[0].pass->folds.empty();
-  const int64_t wanted = single ? std::max(kTileRows, outer * inner / (int64_t{threads} * 4)) : kTileRows;
+// A tile of rows at a time, where several passes share what the caches hold.
+std::vector<RowBlock> tiles_of_rows(const Segment& segment) {
+  const int64_t inner = segment.rows_of_core, cores = segment.rows / inner, rest = segment.rows % inner;
+  const bool little = elements_of(segment) <= kLittle;
+  const int64_t several = little ? cores : std::max<int64_t>(1, kTileRows / inner), size = little ? inner : kTileRows;
   std::vector<RowBlock> blocks;
-  if (inner >= wanted || outer == 1) {
-    const int64_t size = (wanted + kTileRows - 1) / kTileRows * kTileRows;
-    for (int64_t o = 0; o < outer; ++o)
-      for (int64_t i = 0; i < inner; i += size) blocks.push_back({{o, o + 1}, {i, std::min(inner, i + size)}});
-  } else {
-    const int64_t size = std::max<int64_t>(1, wanted / inner);
-    for (int64_t o = 0; o < outer; o += size) blocks.push_back({{o, std::min(outer, o + size)}, {0, inner}});
-  }
+  const auto add = [&](Range outer, int64_t rows) {
+    for (int64_t i = 0; i < rows; i += size) blocks.push_back({outer, {i, std::min(rows, i + size)}});
+  };
+  for (int64_t core = 0; core < cores; core += several) add({core, std::min(cores, core + several)}, inner);
+  if (rest) add({cores, cores + 1}, rest);
   return blocks;
+}
+
+// A single pass that folds nothing can be cut anywhere: so that every block is one piece of memory, if possible.
+std::vector<RowBlock> pieces_of_memory(const Pass& pass, int64_t count) {
+  size_t loop = kOuterRows;
+  for (size_t i = 1; i < pass.loops; ++i)
+    if (pass.count[i] > 1 && (pass.count[loop] == 1 || pass.order.stride[i] > pass.order.stride[loop])) loop = i;
+  const int64_t points = pass.count[loop];
+  count = std::min(points, count);
+  std::vector<RowBlock> blocks;
+  for (int64_t i = 0; i < count; ++i)
+    blocks.push_back({{0, pass.count[kOuterRows]},
+                      {0, pass.count[kInnerRows]},
+                      loop,
+                      {points * i / count, points * (i + 1) / count}});
+  return blocks;
+}
+
+std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
+  const bool single = segment.items.size() == 1 && segment.items[0].pass && segment.items[0].pass->folds.empty();
+  if (single && segment.rows % segment.rows_of_core == 0)
+    return pieces_of_memory(*segment.items[0].pass, elements_of(segment) <= kLittle ? 1 : int64_t{threads} * 8);
+  return tiles_of_rows(segment);
 }
 
 }  // namespace
@@ -379,7 +401,7 @@ void run_segment(Engine& engine, const Program& program, const Segment& segment,
   engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
     const CardArithmetic arithmetic;
     static thread_local Scratch scratch;
-    const bool one_core = blocks[index].outer.count() == 1;
+    const bool one_core = blocks[index].outer.count() == 1 && blocks[index].loop == kOuterRows;
     const Where where{program, bases, lx, one_core ? scratch.local_lx(program.lx_bytes) : nullptr};
     for (const Segment::Item& item : segment.items) {
       if (item.pass)

@@ -1,0 +1,181 @@
+// Segments against the same programs carried out step after step, bit for bit.
+#include "card/segment.h"
+
+#include <cstring>
+#include <random>
+
+#include "card/compute.h"
+#include "testing.h"
+
+using namespace spyre;
+
+namespace {
+
+constexpr int64_t kCoreBytes = 1 << 17;
+constexpr DataFormat kCodes = DataFormat::SEN169_FP16, kFloats = DataFormat::IEEE_FP32;
+
+// Buffers of [rows, columns] in sticks, and numbers of rows, on the card and in LX.
+struct Space {
+  int64_t rows, columns, cores;
+  int64_t points() const { return (rows + cores - 1) / cores; }
+  int64_t sticks(DataFormat format) const { return (columns * element_bytes(format) + 127) / 128; }
+};
+
+Operand matrix(const Space& space, int place, DataFormat format) {
+  Operand operand;
+  operand.format = format;
+  operand.stick = 1;
+  if (place >= 0) {
+    operand.argument = place;
+    operand.strides = {128, 128 * space.rows};
+  } else {
+    operand.argument = kLx;
+    operand.core_bytes = kCoreBytes;
+    operand.offset = (-place - 1) * (kCoreBytes / 4);
+    operand.strides = {128, 128 * space.points()};
+  }
+  return operand;
+}
+Operand numbers(const Space& space, DataFormat format) {  // in LX, one for each row
+  Operand operand = matrix(space, -4, format);
+  operand.stick = -1;
+  operand.strides = {128, 0};
+  return operand;
+}
+
+struct Contents {
+  std::vector<std::vector<std::byte>> arguments;
+  std::vector<std::byte> lx;
+  std::vector<std::byte*> bases() {
+    std::vector<std::byte*> all;
+    for (auto& each : arguments) all.push_back(each.data());
+    return all;
+  }
+};
+
+void run_alone(const Program& program, size_t index, Contents& memory) {
+  const Step& step = program.steps[index];
+  std::vector<std::byte*> bases;
+  for (const Operand& operand : step.operands)
+    bases.push_back(operand.is_constant() ? nullptr
+                    : operand.in_lx()     ? memory.lx.data()
+                                          : memory.arguments[operand.argument].data());
+  Step copy = step;
+  copy.op = OpCode::elementwise;
+  copy.function = "copy";
+  for (int core = 0; core < step.cores(); ++core)
+    step.op == OpCode::reduce        ? run_reduce(step, core, bases)
+    : step.op == OpCode::elementwise ? run_elementwise(step, core, bases)
+                                     : run_elementwise(copy, core, bases);
+}
+
+Program random_program(const Space& space, std::mt19937& random, int arguments) {
+  Program program;
+  program.lx_bytes = kCoreBytes;
+  const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+  const auto format = [&] { return pick(3) ? kCodes : kFloats; };
+  const DataFormat formats[] = {format(), format(), format()}, row_format = format();
+  const auto place = [&](int i) { return i < 3 ? matrix(space, -i - 1, formats[i]) : matrix(space, i - 3, kCodes); };
+  const auto add = [&](OpCode op, const char* function, std::vector<Operand> operands) -> Step& {
+    Step step;
+    step.op = op;
+    step.function = function;
+    step.extents = {space.rows, space.columns};
+    step.slices = {space.cores, 1};
+    step.operands = std::move(operands);
+    program.steps.push_back(std::move(step));
+    return program.steps.back();
+  };
+  // Everything is written before it may be read.
+  for (int i = 0; i < 3; ++i) add(OpCode::elementwise, "copy", {place(i), matrix(space, pick(arguments), kCodes)});
+  Step& first = add(OpCode::reduce, "add", {numbers(space, row_format), place(pick(3))});
+  first.reduced = 1;
+  first.constants = {0};
+  const char* unary[] = {"neg", "abs", "square", "exp", "copy", "sigmoid", "tanh", "rsqrt"};
+  const char* binary[] = {"add", "sub", "mul", "div", "maximum", "minimum", "hypot"};
+  const char* folds[] = {"add", "maximum", "minimum", "mul"};
+  const int count = 1 + pick(12);
+  for (int i = 0; i < count; ++i) {
+    const Operand to = place(pick(3 + arguments));
+    const auto read = [&] {
+      const int which = pick(8);
+      if (which == 0) {
+        Operand constant;
+        constant.argument = kConstant;
+        constant.value = 0.75;
+        constant.format = kFloats;
+        constant.strides = {0, 0};
+        return constant;
+      }
+      return which == 1 ? numbers(space, row_format) : place(pick(3 + arguments));
+    };
+    switch (pick(6)) {
+      case 0: {
+        Step& fold = add(OpCode::reduce, folds[pick(4)], {numbers(space, row_format), place(pick(3 + arguments))});
+        fold.reduced = 1;
+        fold.constants = {fold.function == "mul" ? 1.0 : 0.0};
+        if (pick(2)) fold.constants.push_back(0.125);
+        break;
+      }
+      case 1:
+      case 2:
+        add(OpCode::elementwise, unary[pick(8)], {to, place(pick(3 + arguments))});
+        break;
+      case 3: {  // rows alone
+        Step step;
+        step.op = OpCode::elementwise;
+        step.function = "rsqrt";
+        step.extents = {space.rows};
+        step.slices = {space.cores};
+        Operand row = numbers(space, row_format);
+        row.strides = {128};
+        step.operands = {row, row};
+        program.steps.push_back(step);
+        break;
+      }
+      default:
+        add(OpCode::elementwise, binary[pick(7)], {to, read(), read()});
+    }
+  }
+  return program;
+}
+
+}  // namespace
+
+TEST("segment: random programs leave the bits that their steps leave one by one") {
+  std::mt19937 random(7);
+  Engine engine(2, false);
+  size_t together = 0;
+  for (int attempt = 0; attempt < 400; ++attempt) {
+    const int64_t rows = 1 + random() % 70;
+    const Space space{rows, 1 + int64_t(random() % 200), 1 + int64_t(random()) % std::min<int64_t>(rows, 5)};
+    const int arguments = 3;
+    const Program program = random_program(space, random, arguments);
+    Contents alone, segments;
+    for (int i = 0; i < arguments; ++i) {
+      alone.arguments.emplace_back(size_t(128 * rows * space.sticks(kCodes)));
+      for (std::byte& each : alone.arguments.back()) each = std::byte(random());
+      if (attempt % 2) {  // without the codes that are no numbers
+        auto* codes = reinterpret_cast<uint16_t*>(alone.arguments.back().data());
+        for (size_t k = 0; k < alone.arguments.back().size() / 2; ++k) codes[k] = (codes[k] & 0x8fff) | 0x3000;
+      }
+    }
+    alone.lx.resize(size_t(space.cores * kCoreBytes));
+    segments = alone;
+    for (size_t i = 0; i < program.steps.size(); ++i) run_alone(program, i, alone);
+    const auto schedule = schedule_of(program);
+    size_t next = 0;
+    for (const Segment& segment : schedule->segments) {
+      CHECK(segment.begin == next);
+      next = segment.end;
+      if (segment.items.empty())
+        for (size_t i = segment.begin; i < segment.end; ++i) run_alone(program, i, segments);
+      else
+        run_segment(engine, program, segment, segments.bases(), segments.lx.data());
+      together += segment.items.empty() ? 0 : segment.end - segment.begin - 1;
+    }
+    CHECK(next == program.steps.size());
+    for (int i = 0; i < arguments; ++i) CHECK(alone.arguments[i] == segments.arguments[i]);
+  }
+  CHECK(together > 1000);  // steps that did not run alone
+}
