@@ -57,7 +57,8 @@ struct Link {
   void (*run)();  // of find_link
   std::byte* at;
   int64_t row_stride, half;
-  bool canonical;  // round, store: a NaN is one that an operation has made
+  bool canonical;     // round, store: a NaN is one that an operation has made
+  int64_t ahead = 0;  // codes: to the same rows of the next tile, which are fetched meanwhile
 };
 
 // The source matters to kinds that have an operand in memory.

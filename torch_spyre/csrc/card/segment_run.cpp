@@ -254,7 +254,6 @@ class PassRun {
         now = reinterpret_cast<std::byte*>(at);
       }
       bound.now = now;
-      if (view.source != Source::splat && bound.row_stride) fetch_ahead(view, now, row, rows);
     }
     ready_ = true;
     for (const auto& [v, column] : columns_of_) {
@@ -268,6 +267,7 @@ class PassRun {
       const Bound& bound = bound_[pass_.code[i].view];
       links_[i].at = bound.now;
       links_[i].row_stride = bound.row_stride;
+      links_[i].ahead = view.source == Source::codes && !bound.is_column ? ahead(view, row, rows) : 0;
       if (view.source == Source::floats) links_[i].half = lanes > kRow / 2 ? view.half : 0;
     }
     size_t begin = 0;
@@ -280,20 +280,12 @@ class PassRun {
     }
   }
 
-  // The next tile is often far away, where no hardware expects it.
-  void fetch_ahead(const View& view, const std::byte* now, int64_t row, int64_t rows) const {
-    const bool last = row + rows >= range_[rows_].count() || (!pass_.folds.empty() && depth_);
-    if (!last || !depth_) return;
-    const std::byte* next =
-        now + view.stride[loops_[depth_ - 1]] - (pass_.folds.empty() ? row * view.stride[rows_] : 0);
-    for (int64_t i = 0; i < rows; ++i) {
-      const std::byte* at = next + i * view.stride[rows_];
-      __builtin_prefetch(at);
-      __builtin_prefetch(at + kStickBytes / 2);
-      if (view.source != Source::floats) continue;
-      __builtin_prefetch(at + view.half);
-      __builtin_prefetch(at + view.half + kStickBytes / 2);
-    }
+  // To the next tile, which is often far away, where no hardware expects it.
+  int64_t ahead(const View& view, int64_t row, int64_t rows) const {
+    if (!depth_) return rows * view.stride[rows_];
+    const int64_t next = view.stride[loops_[depth_ - 1]];
+    if (!pass_.folds.empty()) return next;
+    return row + rows < range_[rows_].count() ? rows * view.stride[rows_] : next - row * view.stride[rows_];
   }
 
   void call(const TileStep& step, int64_t rows) {
