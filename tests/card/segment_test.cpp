@@ -179,3 +179,69 @@ TEST("segment: random programs leave the bits that their steps leave one by one"
   }
   CHECK(together > 1000);  // steps that did not run alone
 }
+
+namespace {
+
+Contents filled(const Space& space, uint16_t code) {
+  Contents contents;
+  for (int i = 0; i < 3; ++i) {
+    contents.arguments.emplace_back(size_t(128 * space.rows * space.sticks(kCodes)));
+    auto* codes = reinterpret_cast<uint16_t*>(contents.arguments.back().data());
+    for (size_t k = 0; k < contents.arguments.back().size() / 2; ++k)
+      codes[k] = code ? code : uint16_t(0x3000 + k % 999);
+  }
+  contents.lx.resize(size_t(space.cores * kCoreBytes));
+  return contents;
+}
+
+void add(Program& program, const char* function, Dims extents, std::vector<Operand> operands, int64_t cores) {
+  Step step;
+  step.op = OpCode::elementwise;
+  step.function = function;
+  step.extents = std::move(extents);
+  step.slices = {cores, 1};
+  step.operands = std::move(operands);
+  program.steps.push_back(std::move(step));
+}
+
+// How many steps did not run alone; arguments are as step after step leaves them.
+size_t check_segments(const Program& program, Contents alone) {
+  Contents segments = alone;
+  Engine engine(1, false);
+  size_t together = 0;
+  for (size_t i = 0; i < program.steps.size(); ++i) run_alone(program, i, alone);
+  const auto schedule = schedule_of(program);
+  for (const Segment& segment : schedule->segments)
+    if (segment.items.empty()) {
+      for (size_t i = segment.begin; i < segment.end; ++i) run_alone(program, i, segments);
+    } else {
+      together += segment.end - segment.begin;
+      run_segment(engine, program, segment, segments.bases(), segments.lx.data());
+    }
+  CHECK(alone.arguments == segments.arguments);
+  return together;
+}
+
+}  // namespace
+
+TEST("segment: what was left in LX before, and is read beside what a segment leaves there") {
+  const Space space{40, 128, 1};
+  Program program;
+  program.lx_bytes = kCoreBytes;
+  add(program, "copy", {40, 128}, {matrix(space, -1, kCodes), matrix(space, 0, kCodes)}, 1);
+  program.steps[0].checked = true;  // which runs by itself
+  add(program, "neg", {40, 64}, {matrix(space, -1, kCodes), matrix(space, 1, kCodes)}, 1);
+  add(program, "neg", {40, 128}, {matrix(space, 2, kCodes), matrix(space, -1, kCodes)}, 1);
+  CHECK(check_segments(program, filled(space, 0)) == 2);
+}
+
+TEST("segment: a NaN that an operation made has no sign of its own") {
+  const Space space{4, 64, 1};
+  for (const char* after : {"neg", "abs", "copy"}) {
+    Program program;
+    program.lx_bytes = kCoreBytes;
+    add(program, "sub", {4, 64}, {matrix(space, -1, kFloats), matrix(space, 0, kCodes), matrix(space, 1, kCodes)}, 1);
+    add(program, after, {4, 64}, {matrix(space, 2, kCodes), matrix(space, -1, kFloats)}, 1);
+    CHECK(check_segments(program, filled(space, 0x7fff)) == 2);  // inf - inf
+  }
+}
