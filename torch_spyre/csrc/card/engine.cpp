@@ -14,7 +14,7 @@ namespace spyre {
 namespace {
 
 // Waking a sleeping thread costs its waker 5 to 10 us, more than most submissions; so one idle worker, and whoever
-// waits, look out this long before they sleep.
+// waits, look out this long before they sleep, as long as that takes no core from a thread that computes.
 constexpr std::chrono::microseconds kPatience{100};
 constexpr std::chrono::milliseconds kInterruptPeriod{20};
 
@@ -28,17 +28,22 @@ void pause() {
 
 }  // namespace
 
+// The stream whose task this thread carries out.
+thread_local const Stream* current_stream = nullptr;
+
 struct Engine::Job {
   const std::function<void(int64_t)>& body;
   const int64_t count;
+  const Stream* stream;  // null: nobody's task
   std::atomic<int64_t> next{0};
-  std::atomic<int> helpers{0};  // pool threads inside; changed under the lock
+  std::atomic<int> helpers{0};  // other threads inside; changed under the lock
   std::condition_variable done{};
   std::exception_ptr error{};
 };
 
 struct Engine::Waiter {
   const Use& use;
+  const Stream* looks_out_for = nullptr;  // the stream whose next job this thread will help with
   std::condition_variable wake{};
 };
 
@@ -50,7 +55,8 @@ uint64_t Engine::next_id() {
 Engine::Engine(int threads, bool immediate)
     : threads_(std::max(1, threads)),
       immediate_(immediate),
-      patience_(std::thread::hardware_concurrency() > 1 ? kPatience : std::chrono::microseconds{0}) {
+      cores_(static_cast<int>(std::thread::hardware_concurrency())),
+      patience_(cores_ > 1 ? kPatience : std::chrono::microseconds{0}) {
   if (immediate_) return;
   for (int i = 0; i < threads_; ++i) workers_.emplace_back([this] { work(); });
 }
@@ -70,17 +76,8 @@ Engine::~Engine() {
 void Engine::work() {
   Lock lock(mutex_);
   while (true) {
-    if (!jobs_.empty()) {
-      Job& job = *jobs_.back();
-      if (job.next.load(std::memory_order_relaxed) >= job.count) {
-        jobs_.pop_back();
-        continue;
-      }
-      ++job.helpers;
-      lock.unlock();
-      help(job);
-      lock.lock();
-      if (--job.helpers == 0) job.done.notify_one();
+    if (Job* job = job_with_room(nullptr)) {
+      help(lock, *job);
     } else if (Stream* stream = take_ready()) {
       step(lock, *stream);
     } else if (stopping_) {
@@ -92,13 +89,15 @@ void Engine::work() {
 }
 
 void Engine::rest(Lock& lock) {
-  if (!looking_out_ && patience_.count() > 0) {
+  if (!worker_looks_out_ && may_look_out()) {
     const uint64_t seen = news_;
-    looking_out_ = true;
+    worker_looks_out_ = true;
+    ++looking_out_;
     lock.unlock();
     look_out([&] { return news_.load(std::memory_order_relaxed) != seen; });
     lock.lock();
-    looking_out_ = false;
+    --looking_out_;
+    worker_looks_out_ = false;
     if (news_ != seen) return;
   }
   ++sleeping_;
@@ -144,7 +143,7 @@ void Engine::make_ready(Stream& stream) {
 int Engine::announce() {
   ++news_;
   const size_t ready = ready_[0].size() + ready_[1].size();
-  return std::min(sleeping_, static_cast<int>(ready) - (looking_out_ ? 1 : 0));
+  return std::min(sleeping_, static_cast<int>(ready) - (worker_looks_out_ ? 1 : 0));
 }
 
 void Engine::announce_and_wake() {
@@ -225,7 +224,9 @@ void Engine::step(Lock& lock, Stream& stream) {
 void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   const uint64_t sequence = stream.progress->completed[stream.id].load(std::memory_order_relaxed) + 1;
   const bool skipped = stream.error || sequence <= stream.skipped_sequence;
+  ++computing_;
   lock.unlock();
+  const Stream* const outer = std::exchange(current_stream, &stream);
   std::exception_ptr error;
   try {
     if (task.on_host || !(skipped || immediate_)) task.run();
@@ -234,7 +235,9 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
     error = std::current_exception();
   }
   task.run = nullptr;
+  current_stream = outer;
   lock.lock();
+  --computing_;
   if (!error) return;
   if (!stream.error) {
     stream.error = std::move(error);
@@ -294,17 +297,27 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
   };
   Waiter waiter{use};
   bool helped_out = false;
-  bool looked_out = patience_.count() == 0;
+  bool looked_out = false;
   auto next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
   while (!done()) {
     if (Stream* stream = first(helped); stream && take(*stream)) {
       step(lock, *stream);
       helped_out = true;
-    } else if (!looked_out) {
-      looked_out = true;
+    } else if (Job* job = stream ? job_with_room(stream) : nullptr) {
+      help(lock, *job);
+      looked_out = false;  // the task may have more of the kind
+    } else if (!looked_out && may_look_out()) {
+      const uint64_t seen = news_;
+      ++looking_out_;
+      waiter.looks_out_for = stream;
+      waiters_.push_back(&waiter);
       lock.unlock();
-      look_out(done);
+      look_out([&] { return done() || news_.load(std::memory_order_relaxed) != seen; });
       lock.lock();
+      std::erase(waiters_, &waiter);
+      waiter.looks_out_for = nullptr;
+      --looking_out_;
+      looked_out = news_ == seen;
       continue;
     } else {
       waiters_.push_back(&waiter);
@@ -376,7 +389,31 @@ Picoseconds Engine::time(const Stream& stream) const {
 
 // --- loops in parallel
 
-void Engine::help(Job& job) {
+// One that has parts left, and too few threads on them; of a stream, or of any.
+Engine::Job* Engine::job_with_room(const Stream* stream) {
+  for (size_t i = jobs_.size(); i-- > 0;) {
+    Job* job = jobs_[i];
+    if (job->next.load(std::memory_order_relaxed) >= job->count)
+      jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
+    else if (job->helpers + 1 < threads_ && (!stream || job->stream == stream))
+      return job;
+  }
+  return nullptr;
+}
+
+void Engine::help(Lock& lock, Job& job) {
+  ++job.helpers;
+  ++computing_;
+  lock.unlock();
+  const Stream* const outer = std::exchange(current_stream, job.stream);
+  run_bodies(job);
+  current_stream = outer;
+  lock.lock();
+  --computing_;
+  if (--job.helpers == 0) job.done.notify_one();
+}
+
+void Engine::run_bodies(Job& job) {
   try {
     for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.count;) job.body(i);
   } catch (...) {
@@ -391,15 +428,17 @@ void Engine::parallel_for(int64_t count, const std::function<void(int64_t)>& bod
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  Job job{body, count};
+  Job job{body, count, current_stream};
   Lock lock(mutex_);
   jobs_.push_back(&job);
   ++news_;
-  // This thread takes part itself, so one fewer than all threads is wanted; one of them may be looking out.
-  const int64_t wanted = std::min<int64_t>({sleeping_, threads_ - 1 - (looking_out_ ? 1 : 0), count - 1});
+  // This thread takes part itself, so one fewer than all threads is wanted; some may be looking out.
+  const auto looks_out = [&](const Waiter* waiter) { return job.stream && waiter->looks_out_for == job.stream; };
+  const int64_t awake = worker_looks_out_ + std::count_if(waiters_.begin(), waiters_.end(), looks_out);
+  const int64_t wanted = std::min<int64_t>({sleeping_, threads_ - 1 - awake, count - 1});
   lock.unlock();
   for (int64_t i = 0; i < wanted; ++i) work_available_.notify_one();
-  help(job);
+  run_bodies(job);
   lock.lock();
   std::erase(jobs_, &job);
   if (job.helpers > 0) {

@@ -94,7 +94,8 @@ class Engine {
 
   Picoseconds time(const Stream& stream) const;
 
-  // Calls body(i) for 0 <= i < count on this thread and whichever pool threads are idle; returns when all are done.
+  // Calls body(i) for 0 <= i < count on this thread and on idle ones, which are pool threads and those that wait for the
+  // task this is part of, `threads` together at most; returns when all are done.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
   int threads() const { return threads_; }
   bool immediate() const { return immediate_; }
@@ -118,7 +119,10 @@ class Engine {
   void announce_and_wake();
   void wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted);
   void raise_error(Lock& lock, Stream& stream, uint64_t sequence);
-  void help(Job& job);
+  Job* job_with_room(const Stream* stream);
+  void help(Lock& lock, Job& job);
+  void run_bodies(Job& job);
+  bool may_look_out() const { return patience_.count() > 0 && computing_ + looking_out_ < cores_; }
   template <typename Done>
   void look_out(const Done& done) const;
 
@@ -129,14 +133,17 @@ class Engine {
   const uint64_t id_ = next_id();
   const int threads_;
   const bool immediate_;
+  const int cores_;                           // of the host
   const std::chrono::microseconds patience_;  // how long an idle thread looks out before it sleeps
   mutable std::mutex mutex_;
   std::condition_variable work_available_;
   std::deque<Stream*> ready_[2];  // low, high
   std::vector<Job*> jobs_;
   std::vector<Waiter*> waiters_;
-  std::atomic<uint64_t> news_{0};  // counts up when there is work for the worker that looks out
-  bool looking_out_ = false;
+  std::atomic<uint64_t> news_{0};  // counts up when there is work for those who look out
+  int computing_ = 0;              // threads with a task, or with a part of one
+  int looking_out_ = 0;            // workers, of which one does, and threads that wait
+  bool worker_looks_out_ = false;
   int sleeping_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> workers_;

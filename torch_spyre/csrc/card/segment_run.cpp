@@ -283,7 +283,7 @@ class PassRun {
   // To the next tile, which is often far away, where no hardware expects it.
   int64_t ahead(const View& view, int64_t row, int64_t rows) const {
     if (!depth_) return rows * view.stride[rows_];
-    const int64_t next = view.stride[loops_[depth_ - 1]];
+    const int64_t next = 2 * view.stride[loops_[depth_ - 1]];
     if (!pass_.folds.empty()) return next;
     return row + rows < range_[rows_].count() ? rows * view.stride[rows_] : next - row * view.stride[rows_];
   }
