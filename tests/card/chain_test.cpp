@@ -13,9 +13,9 @@
 #include "testing.h"
 
 namespace spyre::detail {
-decltype(Link::run) find_link(const char* simd, LinkKind kind, Source source);
+decltype(Link::run) find_link(const char* simd, LinkKind kind, Source source, Source addend = Source::splat);
 decltype(Link::run) end_link(const char* simd);
-void run_chain(const char* simd, const Link* links, int64_t rows, int64_t lanes);
+void run_chain(const char* simd, const Link* links, const Area& area);
 std::span<const TileOp> tile_ops(const char* simd);
 }  // namespace spyre::detail
 
@@ -41,12 +41,13 @@ struct Chain {
   const char* simd;
   std::vector<Link> links{};
   Chain& add(LinkKind kind, Source source, void* at = nullptr, int64_t row_stride = 0, bool canonical = false) {
+    if (source == Source::splat) row_stride = sizeof(float);
     links.push_back({detail::find_link(simd, kind, source), static_cast<std::byte*>(at), row_stride, 128, canonical});
     return *this;
   }
   void run(int64_t rows = kTileRows, int64_t lanes = kRow) {
     links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
-    detail::run_chain(simd, links.data(), rows, lanes);
+    detail::run_chain(simd, links.data(), {rows, 1, lanes});
   }
 };
 

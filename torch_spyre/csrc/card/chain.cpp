@@ -8,8 +8,7 @@
 #endif
 
 #include "formats.h"
-
-#define SPYRE_INLINE inline __attribute__((always_inline))
+#include "tile_math.h"
 
 namespace spyre {
 namespace {
@@ -18,16 +17,16 @@ using Handler = decltype(Link::run);
 
 // Which part of a tile is in registers.
 struct Part {
-  int64_t row[2];
-  int64_t lane;   // the first
-  int64_t lanes;  // of each row that there are
+  int64_t row[2], stick[2];  // of the two halves, where it has 128 elements: two rows, or two sticks; or twice the same
+  int64_t lane;              // the first
+  int64_t lanes;             // of each row that there are
 };
 
 struct Level {
   const char* name;
-  Handler (*find)(LinkKind kind, Source source);
+  Handler (*find)(LinkKind kind, Source source, Source addend);
   Handler end;
-  void (*run)(const Link* links, int64_t rows, int64_t lanes);
+  void (*run)(const Link* links, const Area& area);
 };
 
 #pragma GCC push_options
@@ -110,8 +109,11 @@ const Level& level() {
 }  // namespace
 
 std::optional<LinkKind> unary_link(std::string_view op) {
-  constexpr std::pair<std::string_view, LinkKind> kUnary[] = {
-      {"square", LinkKind::square}, {"neg", LinkKind::neg}, {"abs", LinkKind::magnitude}, {"exp", LinkKind::exp}};
+  constexpr std::pair<std::string_view, LinkKind> kUnary[] = {{"square", LinkKind::square},
+                                                              {"neg", LinkKind::neg},
+                                                              {"abs", LinkKind::magnitude},
+                                                              {"exp", LinkKind::exp},
+                                                              {"silu", LinkKind::silu}};
   for (const auto& [name, kind] : kUnary)
     if (name == op) return kind;
   return {};
@@ -141,17 +143,17 @@ std::optional<LinkKind> fold_link(std::string_view op, Source source) {
   return {};
 }
 
-Handler find_link(LinkKind kind, Source source) { return level().find(kind, source); }
+Handler find_link(LinkKind kind, Source source, Source addend) { return level().find(kind, source, addend); }
 Handler end_link() { return level().end; }
-void run_chain(const Link* links, int64_t rows, int64_t lanes) { level().run(links, rows, lanes); }
+void run_chain(const Link* links, const Area& area) { level().run(links, area); }
 
 // For tests: the chains of one instruction set, which the machine must have.
 namespace detail {
-Handler find_link(const char* simd, LinkKind kind, Source source) { return level_named(simd).find(kind, source); }
-Handler end_link(const char* simd) { return level_named(simd).end; }
-void run_chain(const char* simd, const Link* links, int64_t rows, int64_t lanes) {
-  level_named(simd).run(links, rows, lanes);
+Handler find_link(const char* simd, LinkKind kind, Source source, Source addend) {
+  return level_named(simd).find(kind, source, addend);
 }
+Handler end_link(const char* simd) { return level_named(simd).end; }
+void run_chain(const char* simd, const Link* links, const Area& area) { level_named(simd).run(links, area); }
 }  // namespace detail
 
 }  // namespace spyre

@@ -15,7 +15,7 @@ constexpr int64_t kTileRows = 16;  // of a tile at most: four tiles of fp32 take
 // Loops of a pass over tiles: rows by core, rows of a core, then others.
 constexpr size_t kLoops = 10, kOuterRows = 0, kInnerRows = 1;
 
-// Where a link finds its second operand: SEN169 codes or floats in memory, or one number per row.
+// Where a link finds its second operand: SEN169 codes or floats in memory, or one number for all lanes of a row.
 enum class Source : uint8_t { codes, floats, splat };
 constexpr int kSources = 3;
 
@@ -36,11 +36,15 @@ enum class LinkKind : uint8_t {
   square,
   neg,
   magnitude,
-  exp,        // of x
-  canonical,  // every NaN becomes the canonical one
-  round,      // to SEN169
-  store,      // x to codes, rounding it, or to floats
-  copy,       // the codes that the link before has loaded
+  exp,
+  silu,           // of x
+  fma,            // x * y + z; the next link, which is an `addend`, has the z
+  addend,         // not carried out
+  canonical,      // every NaN becomes the canonical one
+  round,          // to SEN169
+  store,          // x to codes, rounding it, or to floats
+  store_rounded,  // x to floats, rounding it to SEN169
+  copy,           // the codes that the link before has loaded
   fold_add,
   fold_maximum,
   fold_minimum,
@@ -52,17 +56,26 @@ enum class LinkKind : uint8_t {
 };
 constexpr int kLinkKinds = int(LinkKind::fold_mul_halves) + 1;
 
-// Row r of memory is at `at` + r * `row_stride`. Of floats, lanes from 32 on lie `half` bytes further than lane 0.
+// Row r of stick s is at `at` + r * `row_stride` + s * `stick_stride`. Of floats, lanes from 32 on lie `half` bytes
+// further than lane 0.
 struct Link {
   void (*run)();  // of find_link
   std::byte* at;
   int64_t row_stride, half;
-  bool canonical;     // round, store: a NaN is one that an operation has made
-  int64_t ahead = 0;  // codes: to the same rows of the next tile, which are fetched meanwhile
+  bool canonical;            // round, store: a NaN is one that an operation has made
+  int64_t stick_stride = 0;  // of what is folded: 0
+  int64_t ahead = 0;         // codes: how far away what comes later is, which is fetched meanwhile
 };
 
-// The source matters to kinds that have an operand in memory.
-decltype(Link::run) find_link(LinkKind kind, Source source);
+// What a chain runs on: stick by stick, the rows of each; or two sticks at a time, of which there is an even number.
+struct Area {
+  int64_t rows, sticks;
+  int64_t lanes;  // of each row: the first ones
+  bool pairs_of_sticks = false;
+};
+
+// The source matters to kinds that have an operand in memory, `addend` to fma.
+decltype(Link::run) find_link(LinkKind kind, Source source, Source addend = Source::splat);
 
 // The links of tile operations that have one.
 struct BinaryLink {
@@ -73,9 +86,9 @@ std::optional<BinaryLink> binary_link(std::string_view op);
 // Folding what has the form of the source.
 std::optional<LinkKind> fold_link(std::string_view op, Source source);
 
-// Runs links, of which the last is followed by one of end_link, on rows of the first `lanes` lanes. Lanes behind them
-// may be read, as sticks are there as a whole, and are never written.
+// Runs links, of which the last is followed by one of end_link. Lanes behind those of the area may be read, as sticks
+// are there as a whole, and are never written. What is folded is folded in the order of sticks.
 decltype(Link::run) end_link();
-void run_chain(const Link* links, int64_t rows, int64_t lanes);
+void run_chain(const Link* links, const Area& area);
 
 }  // namespace spyre

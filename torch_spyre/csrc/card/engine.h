@@ -94,8 +94,8 @@ class Engine {
 
   Picoseconds time(const Stream& stream) const;
 
-  // Calls body(i) for 0 <= i < count on this thread and on idle ones, which are pool threads and those that wait for the
-  // task this is part of, `threads` together at most; returns when all are done.
+  // Calls body(i) for 0 <= i < count on this thread and on idle ones, which are pool threads and those that wait for
+  // the task this is part of, `threads` together at most; returns when all are done.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
   int threads() const { return threads_; }
   bool immediate() const { return immediate_; }

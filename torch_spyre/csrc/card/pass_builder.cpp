@@ -78,7 +78,7 @@ class Builder {
       members[m].step.op == OpCode::reduce ? add_fold(m) : add_elementwise(m);
     }
   }
-  std::unique_ptr<const Pass> take() { return used_slots_ > kSlots ? nullptr : std::move(pass_); }
+  std::unique_ptr<Pass> take() { return used_slots_ > kSlots ? nullptr : std::move(pass_); }
 
  private:
   static constexpr int kNone = -1;
@@ -189,6 +189,9 @@ class Builder {
     } else if (const auto binary = binary_link(name)) {
       add_binary(m, *binary);
       value = {kNone, true, false};
+    } else if (name == "fma") {
+      add_fma(m);
+      value = {kNone, true, false};
     } else {
       add_call(m);
     }
@@ -200,12 +203,33 @@ class Builder {
     const bool swapped = second != kNone && second == current_ && writer_of(m, 1) != second;
     if (!swapped) load(m, 1);
     const size_t other = swapped ? 1 : 2;
-    const int writer = writer_of(m, other);
-    if (writer != kNone && writer == current_) save(writer);
+    save_if_current(m, other);
     keep_current(m + 1);
-    const LinkKind kind = swapped ? binary.swapped : binary.in_order;
+    emit_with(swapped ? binary.swapped : binary.in_order, m, other);
+  }
+
+  // a * b + c
+  void add_fma(size_t m) {
+    const int second = writer_of(m, 2);
+    const bool swapped = second != kNone && second == current_ && writer_of(m, 1) != second;
+    if (!swapped) load(m, 1);
+    const size_t factor = swapped ? 1 : 2;
+    save_if_current(m, factor);
+    save_if_current(m, 3);
+    keep_current(m + 1);
+    emit_with(LinkKind::fma, m, factor);
+    emit_with(LinkKind::addend, m, 3);
+  }
+
+  // An operand that is in registers, and is needed a second time from memory.
+  void save_if_current(size_t m, size_t operand) {
+    const int writer = writer_of(m, operand);
+    if (writer != kNone && writer == current_) save(writer);
+  }
+  void emit_with(LinkKind kind, size_t m, size_t operand) {
+    const int writer = writer_of(m, operand);
     if (writer == kNone)
-      emit(kind, add_view(m, other));
+      emit(kind, add_view(m, operand));
     else
       emit(kind, kNone, values_[writer].slot);
   }
@@ -245,10 +269,10 @@ class Builder {
     if (codes && !rounded && is_read_from(m + 1, current_)) emit(LinkKind::round, kNone, kNone, made_nans);
     if (known_.dropped.contains(members_[m].index)) return;
     if (!codes) settle_nans(current_);
-    if (codes && copies_memory(m))
-      emit(LinkKind::copy, add_view(m, 0));
-    else
-      emit(LinkKind::store, add_view(m, 0), kNone, made_nans);
+    const bool copies = codes && copies_memory(m);
+    const bool was_rounded = rounded || pass_->code.back().link == LinkKind::round;
+    emit(copies ? LinkKind::copy : LinkKind::store, add_view(m, 0), kNone, made_nans && !copies);
+    pass_->code.back().rounded = was_rounded;
   }
   // Codes that were just loaded need no encoding.
   bool copies_memory(size_t m) const {
@@ -279,8 +303,29 @@ class Builder {
 
 }  // namespace
 
-std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const Knowledge& known) {
+std::unique_ptr<Pass> pass_of(const std::vector<Member>& members, const Knowledge& known) {
   return Builder(members, known).take();
+}
+
+// Local LX, of kTileRows rows only, and with room for a float wherever the program has a code.
+std::optional<View> in_floats(const View& view, int64_t rows_of_core) {
+  const int64_t before = rows_of_core * kStickBytes, after = std::min(rows_of_core, kTileRows) * kStickBytes;
+  if (view.source == Source::splat || view.stride[kInnerRows] != kStickBytes) return {};
+  View found = view;
+  bool fits = true;
+  const auto fit = [&](int64_t& bytes) {
+    fits &= bytes % before == 0;
+    bytes = bytes / before * after * 2;
+  };
+  fit(found.offset);
+  for (size_t i = kInnerRows + 1; i < kLoops; ++i) fit(found.stride[i]);
+  fit(found.half);
+  found.stride[kInnerRows] = 2 * kStickBytes;
+  if (view.source == Source::codes) {
+    found.source = Source::floats;
+    found.half = kStickBytes;
+  }
+  return fits ? std::optional(found) : std::nullopt;
 }
 
 std::unique_ptr<const RowStep> row_step_of(const Member& member, const Knowledge& known) {

@@ -69,13 +69,33 @@ class Group {
 // Members in the order of the program, those of one pass together.
 using Passes = std::vector<std::vector<Member>>;
 
+// Whether a step reads, at each point, just the element that a fold writes for the row of that point.
+bool reads_result(const Step& step, size_t operand, const Step& fold) {
+  const Operand &x = step.operands[operand], &y = fold.operands[0];
+  if (x.offset != y.offset || x.format != y.format || x.core_strides != y.core_strides) return false;
+  for (size_t d = 0; d < step.extents.size(); ++d)
+    if (step.extents[d] > 1 && x.strides[d] != y.strides[d]) return false;
+  return true;
+}
+
+// Whether a pass may carry out `later` right behind `earlier`, point by point. A fold writes when its row is over: it
+// may overwrite what others have read for that row.
+bool in_one_pass(const Member& earlier, const Member& later) {
+  if (meeting(earlier, later) <= Meeting::same_place) return true;
+  if (later.step.op != OpCode::reduce || earlier.step.op == OpCode::reduce || overlap(earlier, 0, later, 0))
+    return false;
+  if (overlap(earlier, 0, later, 1) && !same_place(earlier.step, 0, later.step, 1)) return false;
+  for (size_t i = 1; i < earlier.step.operands.size(); ++i)
+    if (overlap(earlier, i, later, 0) && !reads_result(earlier.step, i, later.step)) return false;
+  return true;
+}
+
 Passes passes_of(std::vector<Member> members) {
   Passes passes;
   for (Member& member : members) {
     const auto joins = [&](const std::vector<Member>& pass) {
       return !member.shape.only_rows && !pass[0].shape.only_rows && same_points(pass[0], member) &&
-             std::all_of(pass.begin(), pass.end(),
-                         [&](const Member& other) { return meeting(other, member) <= Meeting::same_place; });
+             std::all_of(pass.begin(), pass.end(), [&](const Member& other) { return in_one_pass(other, member); });
     };
     if (passes.empty() || !joins(passes.back())) passes.emplace_back();
     passes.back().push_back(std::move(member));
@@ -192,6 +212,25 @@ class Local {
   std::set<size_t> writers_;
 };
 
+// What a block of rows leaves in local LX may be kept there in floats, decoded: if that holds for all of it.
+void keep_floats(std::vector<Segment::Item>& items, int64_t rows_of_core) {
+  std::vector<std::vector<View>> found(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto is_local = [](const View& view) { return view.local; };
+    if (items[i].row && std::any_of(items[i].row->views.begin(), items[i].row->views.end(), is_local)) return;
+    if (!items[i].pass) continue;
+    for (const Fold& fold : items[i].pass->folds)
+      if (fold.written.local) return;
+    for (const View& view : items[i].pass->views) {
+      const std::optional<View> floats = view.local ? in_floats(view, rows_of_core) : view;
+      if (!floats) return;
+      found[i].push_back(*floats);
+    }
+  }
+  for (size_t i = 0; i < items.size(); ++i)
+    if (items[i].pass) items[i].pass->views_in_floats = std::move(found[i]);
+}
+
 Segment segment_of(const Planned& planned, const Readers& readers) {
   Segment segment;
   segment.begin = planned.begin;
@@ -221,6 +260,7 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
     items.push_back({pass_of(pass, known), nullptr});
     if (!items.back().pass) return segment;
   }
+  keep_floats(items, segment.rows_of_core);
   segment.items = std::move(items);
   return segment;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct TileStep {
   int view = -1;  // memory,
   int slot = -1;  //   or floats between operations
   bool canonical = false;
+  bool rounded = false;  // store: what is stored is a code's value already
   const TileOp* call = nullptr;
   size_t step = 0;            // whose constants a tile operation takes
   std::vector<int> inputs{};  // its slots
@@ -58,6 +60,7 @@ struct Pass {
   int64_t lanes = kRow;  // of the last stick
   View order;            // whose order in memory is followed
   std::vector<View> views;
+  std::vector<View> views_in_floats;  // the same, where local LX holds floats; none: where it does not
   std::vector<TileStep> code;
   std::vector<Fold> folds;
 };
@@ -73,7 +76,7 @@ struct Segment {
   size_t begin = 0, end = 0;  // steps
   int64_t rows = 1, rows_of_core = 1;
   struct Item {
-    std::unique_ptr<const Pass> pass;  // or
+    std::unique_ptr<Pass> pass;  // or
     std::unique_ptr<const RowStep> row;
   };
   std::vector<Item> items;  // none: its steps run one after the other
@@ -94,7 +97,9 @@ struct Knowledge {
 };
 
 // The pass over members with the same points, or null if it needs too many slots.
-std::unique_ptr<const Pass> pass_of(const std::vector<Member>& members, const Knowledge& known);
+std::unique_ptr<Pass> pass_of(const std::vector<Member>& members, const Knowledge& known);
+// A view of local LX as a block of rows has it that keeps floats there, if the layout allows it.
+std::optional<View> in_floats(const View& view, int64_t rows_of_core);
 std::unique_ptr<const RowStep> row_step_of(const Member& member, const Knowledge& known);
 
 // `bases[i]` is where argument i begins, and `lx` where the scratchpads do.

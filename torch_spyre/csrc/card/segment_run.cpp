@@ -15,20 +15,18 @@ constexpr int64_t kLittle = 1 << 16;  // operations on elements that are not wor
 
 // A view of a pass, in a block.
 struct Bound {
-  std::byte* base;                        // of the block's first point
-  std::byte* now;                         // of the tile in work
-  const std::byte* numbers_of = nullptr;  // splat: the tile whose numbers are there
-  int64_t row_stride = 0;
-  bool is_column = false;  // codes that are the same for all rows are decoded once for a tile
+  std::byte* base;                     // of the block's first point
+  bool is_column = false;              // codes that are the same for all rows are decoded once
+  const std::byte* decoded = nullptr;  // of splats and columns: where those were that are there
+  std::byte* now = nullptr;            // of the area in work,
+  int64_t row_stride = 0, stick_stride = 0;
 };
 
 // One thread's tiles. Vectors keep their memory from one pass to the next.
 struct Scratch {
   alignas(64) float slots[kSlots][kTileFloats];
-  alignas(64) float columns[kSlots][kRow];
-  std::vector<float> numbers;  // kTileRows for each view
+  std::vector<std::vector<float>> decoded;  // of each view that is a splat or a column
   std::vector<Bound> bound;
-  std::vector<std::pair<size_t, int>> columns_of;  // view, which column
   std::vector<Link> links;
 
   std::byte* local_lx(int64_t bytes) {
@@ -63,6 +61,10 @@ void scatter(std::byte* to, const float* from, int64_t count, int64_t stride, Da
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * stride, codes + i, sizeof(uint16_t));
 }
 
+constexpr int64_t kAll = int64_t{1} << 40;  // more than there can be
+
+bool is_fold(LinkKind kind) { return kind >= LinkKind::fold_add; }
+
 struct Range {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
@@ -95,7 +97,11 @@ struct Where {
 class PassRun {
  public:
   PassRun(const Where& where, const Pass& pass, const RowBlock& block, Scratch& scratch)
-      : where_(where), pass_(pass), scratch_(scratch) {
+      : where_(where),
+        pass_(pass),
+        in_floats_(where.local && block.inner.count() <= kTileRows && !pass.views_in_floats.empty()),
+        views_(in_floats_ ? pass.views_in_floats : pass.views),
+        scratch_(scratch) {
     for (size_t i = 0; i < pass.loops; ++i) range_[i] = {0, pass.count[i]};
     range_[kOuterRows] = block.outer;
     range_[kInnerRows] = block.inner;
@@ -107,8 +113,8 @@ class PassRun {
   void run() { walk(0); }
 
  private:
-  // The loop of tiles' rows lies closest together in memory, as far as it fills a tile; the others go from far to near.
-  // What is folded is followed to its end.
+  // The loop of tiles' rows lies closest together in memory, as far as it fills a tile; the others go from far to near,
+  // the last of them within a chain. What is folded is followed to its end.
   void order_loops() {
     const bool folds = !pass_.folds.empty();
     int64_t most = 1;
@@ -124,36 +130,60 @@ class PassRun {
       if (i != rows_ && range_[i].count() > 1 && !(folds && i == pass_.sticks)) loops_[depth_++] = i;
     std::stable_sort(loops_, loops_ + depth_,
                      [&](size_t a, size_t b) { return pass_.order.stride[a] > pass_.order.stride[b]; });
-    if (folds && rows_ != pass_.sticks && range_[pass_.sticks].count() > 1) loops_[depth_++] = pass_.sticks;
+    if (folds)
+      along_ = pass_.sticks;
+    else if (depth_ > 0)
+      along_ = loops_[--depth_];
+    else
+      along_ = rows_ == kOuterRows ? kInnerRows : kOuterRows;  // a single one
   }
 
   void bind() {
     bound_.clear();
-    columns_of_.clear();
     links_.clear();
-    scratch_.numbers.resize(pass_.views.size() * kTileRows);
-    for (size_t v = 0; v < pass_.views.size(); ++v) {
-      const View& view = pass_.views[v];
-      const int columns = static_cast<int>(columns_of_.size());
-      const bool is_column = view.source == Source::codes && view.stride[rows_] == 0 && range_[rows_].count() > 1 &&
-                             columns < kSlots && only_read(v);
-      bound_.push_back({start(view), nullptr, nullptr, view.stride[rows_], is_column});
-      if (is_column) columns_of_.push_back({v, columns});
+    scratch_.decoded.resize(std::max(scratch_.decoded.size(), views_.size()));
+    for (size_t v = 0; v < views_.size(); ++v) {
+      const View& view = views_[v];
+      const bool is_column =
+          view.source == Source::codes && view.stride[rows_] == 0 && range_[rows_].count() > 1 && only_read(v);
+      bound_.push_back({start(view), is_column});
+      if (view.source != Source::splat || view.argument == kConstant) continue;
+      most_rows_ = kTileRows;
+      if (view.stride[along_] != 0) most_sticks_ = 1;
     }
-    for (const TileStep& step : pass_.code) {
+    bool uses_slots = false;
+    for (size_t i = 0; i < pass_.code.size(); ++i) {
+      const TileStep& step = pass_.code[i];
       if (step.call) {
+        most_sticks_ = 1;
         links_.push_back({end_link(), nullptr, 0, 0, false});
         continue;
       }
-      Source source = Source::floats;
-      if (step.view >= 0 && !bound_[step.view].is_column) source = pass_.views[step.view].source;
-      links_.push_back({find_link(step.link, source), nullptr, 0, 2 * kRow, step.canonical});
+      const Source addend = step.link == LinkKind::fma ? source_of(pass_.code[i + 1]) : Source::splat;
+      links_.push_back({find_link(link_of(i), source_of(step), addend), nullptr, 0, 2 * kRow, step.canonical});
       if (step.slot >= 0) {
         links_.back().at = reinterpret_cast<std::byte*>(scratch_.slots[step.slot]);
         links_.back().row_stride = kRow * int64_t{sizeof(float)};
+        uses_slots |= !is_fold(step.link);
       }
     }
     links_.push_back({end_link(), nullptr, 0, 0, false});
+    if (uses_slots || !pass_.folds.empty()) most_rows_ = kTileRows;
+    in_pairs_ = !pass_.folds.empty() && !uses_slots && most_sticks_ > 1;
+  }
+
+  Source source_of(const TileStep& step) const {
+    return step.view >= 0 && !bound_[step.view].is_column ? views_[step.view].source : Source::floats;
+  }
+  // Codes that are kept in floats are stored otherwise, and are no codes to be copied.
+  LinkKind link_of(size_t i) const {
+    const TileStep& step = pass_.code[i];
+    const auto became_floats = [&](int view) { return views_[view].source != pass_.views[view].source; };
+    if (step.link == LinkKind::copy)
+      return became_floats(step.view) || became_floats(pass_.code[i - 1].view) ? LinkKind::store : LinkKind::copy;
+    if (step.link == LinkKind::store && step.view >= 0 && became_floats(step.view) && !step.rounded)
+      return LinkKind::store_rounded;
+    return step.link;
   }
 
   // Not written, and not copied as it lies.
@@ -177,39 +207,45 @@ class PassRun {
   void walk(size_t depth) {
     if (depth == depth_) return all_rows();
     const size_t loop = loops_[depth];
-    const bool folds = !pass_.folds.empty() && loop == pass_.sticks;
-    if (folds) return fold_rows();
     for (index_[loop] = 0; index_[loop] < range_[loop].count(); ++index_[loop]) walk(depth + 1);
     index_[loop] = 0;
   }
 
+  // Whether the last round of a loop over sticks meets one that is not full.
+  bool ends_ragged(size_t loop) const {
+    return loop == pass_.sticks && pass_.lanes < kRow && range_[loop].end == pass_.count[loop];
+  }
+
   void all_rows() {
-    if (!pass_.folds.empty()) return fold_rows();
-    const int64_t count = range_[rows_].count();
-    const bool ragged = rows_ == pass_.sticks && pass_.lanes < kRow && range_[rows_].end == pass_.count[rows_];
-    const int64_t whole = count - ragged;
-    for (int64_t row = 0; row < whole; row += kTileRows) tile(row, std::min(kTileRows, whole - row), lanes_here());
-    if (ragged) tile(whole, 1, pass_.lanes);
-  }
-
-  int64_t lanes_here() const {
-    if (pass_.lanes == kRow || rows_ == pass_.sticks) return kRow;
-    return range_[pass_.sticks].begin + index_[pass_.sticks] + 1 == pass_.count[pass_.sticks] ? pass_.lanes : kRow;
-  }
-
-  // Each tile of rows goes along its sticks to the end.
-  void fold_rows() {
-    const int64_t count = range_[rows_].count();
-    for (int64_t row = 0; row < count; row += kTileRows) {
-      const int64_t rows = std::min(kTileRows, count - row);
+    const bool ragged = ends_ragged(rows_);
+    const int64_t whole = range_[rows_].count() - ragged;
+    for (int64_t row = 0; row < whole; row += most_rows_) {
+      const int64_t rows = std::min(most_rows_, whole - row);
       for (const Fold& fold : pass_.folds)
         std::fill_n(scratch_.slots[fold.slot], rows * kRow,
                     static_cast<float>(where_.program.steps[fold.step].constants[0]));
-      for (index_[pass_.sticks] = 0; index_[pass_.sticks] < range_[pass_.sticks].count(); ++index_[pass_.sticks])
-        tile(row, rows, lanes_here());
-      index_[pass_.sticks] = 0;
+      all_sticks(row, rows, lanes_outside());
       for (const Fold& fold : pass_.folds) finish(fold, row, rows);
     }
+    if (ragged) all_sticks(whole, 1, pass_.lanes);
+  }
+
+  // Lanes, as far as an outer loop decides.
+  int64_t lanes_outside() const {
+    if (pass_.lanes == kRow || rows_ == pass_.sticks || along_ == pass_.sticks) return kRow;
+    return range_[pass_.sticks].begin + index_[pass_.sticks] + 1 == pass_.count[pass_.sticks] ? pass_.lanes : kRow;
+  }
+
+  void all_sticks(int64_t row, int64_t rows, int64_t lanes) {
+    const bool ragged = ends_ragged(along_);
+    const int64_t whole = range_[along_].count() - ragged;
+    int64_t stick = 0;
+    if (in_pairs_ && whole > 1) {
+      stick = whole / 2 * 2;
+      area(row, 0, {rows, stick, lanes, true});
+    }
+    for (; stick < whole; stick += most_sticks_) area(row, stick, {rows, std::min(most_sticks_, whole - stick), lanes});
+    if (ragged) area(row, whole, {rows, 1, pass_.lanes});
   }
 
   void finish(const Fold& fold, int64_t row, int64_t rows) {
@@ -229,63 +265,74 @@ class PassRun {
       static const TileOp* const mul = find_tile_op("mul", Domain::real);
       mul->run(results, both, static_cast<size_t>(rows), nullptr);
     }
-    scatter(place(fold.written, start(fold.written), row), results, rows, fold.written.stride[rows_],
+    scatter(place(fold.written, start(fold.written), row, 0), results, rows, fold.written.stride[rows_],
             fold.written.format);
   }
 
-  std::byte* place(const View& view, std::byte* base, int64_t row) const {
+  std::byte* place(const View& view, std::byte* base, int64_t row, int64_t stick) const {
     if (!base) return nullptr;
     for (size_t d = 0; d < depth_; ++d) base += index_[loops_[d]] * view.stride[loops_[d]];
-    return base + row * view.stride[rows_];
+    return base + row * view.stride[rows_] + stick * view.stride[along_];
   }
 
-  void tile(int64_t row, int64_t rows, int64_t lanes) {
-    for (size_t v = 0; v < bound_.size(); ++v) {
-      Bound& bound = bound_[v];
-      const View& view = pass_.views[v];
-      std::byte* now = place(view, bound.base, row);
-      if (view.source == Source::splat) {
-        float* at = &scratch_.numbers[v * kTileRows];
-        if (bound.numbers_of != now || !ready_) {
-          now ? gather(at, now, rows, bound.row_stride, view.format)
-              : void(std::fill_n(at, kTileRows, where_.value(view)));
-          bound.numbers_of = now;
-        }
-        now = reinterpret_cast<std::byte*>(at);
-      }
-      bound.now = now;
-    }
+  void area(int64_t row, int64_t stick, const Area& area) {
+    for (size_t v = 0; v < bound_.size(); ++v) locate(v, place(views_[v], bound_[v].base, row, stick), area);
     ready_ = true;
-    for (const auto& [v, column] : columns_of_) {
-      static const Convert decode = device_cast(HostType::F16, HostType::F32);
-      decode(scratch_.columns[column], bound_[v].now, kRow);
-      bound_[v].now = reinterpret_cast<std::byte*>(scratch_.columns[column]);
-    }
     for (size_t i = 0; i < pass_.code.size(); ++i) {
       if (pass_.code[i].view < 0) continue;
-      const View& view = pass_.views[pass_.code[i].view];
+      const View& view = views_[pass_.code[i].view];
       const Bound& bound = bound_[pass_.code[i].view];
       links_[i].at = bound.now;
       links_[i].row_stride = bound.row_stride;
-      links_[i].ahead = view.source == Source::codes && !bound.is_column ? ahead(view, row, rows) : 0;
-      if (view.source == Source::floats) links_[i].half = lanes > kRow / 2 ? view.half : 0;
+      links_[i].stick_stride = bound.stick_stride;
+      links_[i].ahead = view.source == Source::codes && !bound.is_column ? ahead(bound, area) : 0;
+      if (view.source == Source::floats) links_[i].half = area.lanes > kRow / 2 ? view.half : 0;
     }
     size_t begin = 0;
     for (size_t i = 0; i <= pass_.code.size(); ++i) {
       const bool ends = i == pass_.code.size();
       if (!ends && !pass_.code[i].call) continue;
-      if (i > begin) run_chain(&links_[begin], rows, lanes);
-      if (!ends) call(pass_.code[i], rows);
+      if (i > begin) run_chain(&links_[begin], area);
+      if (!ends) call(pass_.code[i], area.rows);
       begin = i + 1;
     }
   }
 
-  // To the next tile, which is often far away, where no hardware expects it.
-  int64_t ahead(const View& view, int64_t row, int64_t rows) const {
-    if (!depth_) return rows * view.stride[rows_];
-    const int64_t next = 2 * view.stride[loops_[depth_ - 1]];
-    if (!pass_.folds.empty()) return next;
-    return row + rows < range_[rows_].count() ? rows * view.stride[rows_] : next - row * view.stride[rows_];
+  // Where a chain finds a view, whose first row and stick are at `now`.
+  void locate(size_t v, std::byte* now, const Area& area) {
+    const View& view = views_[v];
+    Bound& bound = bound_[v];
+    bound.now = now;
+    bound.row_stride = view.stride[rows_];
+    bound.stick_stride = view.stride[along_];
+    if (view.source != Source::splat && !bound.is_column) return;
+    std::vector<float>& decoded = scratch_.decoded[v];
+    const bool is_new = bound.decoded != now || !ready_;
+    bound.decoded = now;
+    if (view.source == Source::splat) {
+      decoded.resize(std::max<size_t>(decoded.size(), kTileRows));
+      if (is_new)
+        now ? gather(decoded.data(), now, area.rows, bound.row_stride, view.format)
+            : void(decoded[0] = where_.value(view));
+      bound.row_stride = now ? sizeof(float) : 0;
+      bound.stick_stride = 0;
+    } else {
+      static const Convert decode = device_cast(HostType::F16, HostType::F32);
+      const int64_t sticks = bound.stick_stride ? area.sticks : 1;
+      decoded.resize(std::max(decoded.size(), static_cast<size_t>(sticks * kRow)));
+      for (int64_t i = 0; i < sticks && is_new; ++i)
+        decode(decoded.data() + i * kRow, now + i * bound.stick_stride, kRow);
+      bound.row_stride = 0;
+      bound.stick_stride = bound.stick_stride ? kRow * int64_t{sizeof(float)} : 0;
+    }
+    bound.now = reinterpret_cast<std::byte*>(decoded.data());
+  }
+
+  // To what a chain will meet after so many rows: of the same stick, or of the next, which is often far away, where no
+  // hardware expects it.
+  static int64_t ahead(const Bound& bound, const Area& area) {
+    if (area.rows > kTileRows || area.sticks == 1) return kTileRows * bound.row_stride;
+    return bound.stick_stride * (area.pairs_of_sticks ? 2 : 1);
   }
 
   void call(const TileStep& step, int64_t rows) {
@@ -297,13 +344,16 @@ class PassRun {
 
   const Where& where_;
   const Pass& pass_;
+  const bool in_floats_;  // local LX
+  const std::vector<View>& views_;
   Scratch& scratch_;
   Range range_[kLoops]{};
   int64_t index_[kLoops]{};
-  size_t loops_[kLoops]{}, depth_ = 0, rows_ = 0;
-  bool ready_ = false;
+  size_t loops_[kLoops]{}, depth_ = 0, rows_ = 0, along_ = 0;
+  int64_t most_rows_ = kAll, most_sticks_ = kAll;  // in one go
+  bool in_pairs_ = false;
+  bool ready_ = false;  // splats and columns have been decoded once
   std::vector<Bound>& bound_ = scratch_.bound;
-  std::vector<std::pair<size_t, int>>& columns_of_ = scratch_.columns_of;
   std::vector<Link>& links_ = scratch_.links;
 };
 
@@ -394,7 +444,7 @@ void run_segment(Engine& engine, const Program& program, const Segment& segment,
     const CardArithmetic arithmetic;
     static thread_local Scratch scratch;
     const bool one_core = blocks[index].outer.count() == 1 && blocks[index].loop == kOuterRows;
-    const Where where{program, bases, lx, one_core ? scratch.local_lx(program.lx_bytes) : nullptr};
+    const Where where{program, bases, lx, one_core ? scratch.local_lx(2 * program.lx_bytes) : nullptr};
     for (const Segment::Item& item : segment.items) {
       if (item.pass)
         PassRun(where, *item.pass, blocks[index], scratch).run();
