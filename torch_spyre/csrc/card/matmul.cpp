@@ -34,13 +34,21 @@ struct Panel {
   int64_t row_stride, stick_stride;
   int64_t rows, columns, k;
   bool transposed;
-  bool scaled;  // A is larger by scale_for(format)
+  bool scaled;  // A is larger by 2^96
+};
+
+// Rows of A, of one stick, to be decoded.
+struct RowsOfA {
+  float* to;  // [count][kPitch]
+  const std::byte* from;
+  DataFormat format;
+  int64_t stride, count, length;  // bytes from row to row; rows; elements of each
 };
 
 struct Level {
   const char* name;
   void (*multiply)(const Panel&);
-  bool (*scale)(float* values, int64_t count, float factor);  // false where a product is not finite
+  bool (*decode_scaled)(const RowsOfA& rows);  // times 2^96; false where a result is not finite
   void (*settle)(float* sums, int64_t count);                 // gives every NaN the same bits
   void (*add_products)(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
   int64_t transposed_rows;  // up to so many a transposed B is not decoded first
@@ -134,9 +142,6 @@ HostType type_of(const StickMatrix& matrix, const char* which) {
                        "; the matrix unit takes SEN169_FP16 and IEEE_FP32 there. Convert it first.");
 }
 
-// What A is multiplied by, exactly, for elements of B that are decoded smaller by as much: the product is the same.
-float scale_for(DataFormat format) { return format == DataFormat::SEN169_FP16 ? 0x1p96f : 1.0f; }
-
 // Column `column` of the row that begins at element `row`.
 std::byte* address(const StickMatrix& matrix, int64_t row, int64_t column) {
   const int64_t stick = elements_per_stick(matrix.format);
@@ -195,19 +200,28 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 
   for (int64_t top = 0; top < shape.m; top += height) {
     const int64_t rows = std::min(height, shape.m - top);
-    const auto decode_a = [&](float factor) {
-      bool finite = true;
+    const auto decoded_at = [&](int64_t row, int64_t column) {
+      return decoded_a + (column / kBlock * rows + row) * kPitch + column % kBlock;
+    };
+    // If B is SEN169, its elements are decoded smaller by 2^96, and those of A larger: the products are the same.
+    bool scaled = b.format == DataFormat::SEN169_FP16;
+    if (scaled)
+      each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
+        const int64_t stick = elements_per_stick(a.format);
+        for (int64_t column = 0; column < shape.k; column += stick)
+          scaled &= level.decode_scaled({.to = decoded_at(first, column),
+                                         .from = address(a, run.a.at, column),
+                                         .format = a.format,
+                                         .stride = run.a.stride * element_bytes(a.format),
+                                         .count = run.count,
+                                         .length = std::min(stick, shape.k - column)});
+      });
+    if (!scaled)
       each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
         each_piece(a, run.a, run.count, 0, shape.k, [&](int64_t row, std::byte* from, int64_t column, size_t count) {
-          float* const to = decoded_a + (column / kBlock * rows + first + row) * kPitch + column % kBlock;
-          decode(to, from, count);
-          if (factor != 1) finite &= level.scale(to, int64_t(count), factor);
+          decode(decoded_at(first + row, column), from, count);
         });
       });
-      return finite;
-    };
-    const bool scaled = decode_a(scale_for(b.format));
-    if (!scaled) decode_a(1);
     for (int64_t k = 0; k < shape.k; k += deep)
       for (int64_t left = 0; left < shape.n; left += kPanel) {
         const int64_t right = std::min(left + kPanel, shape.n);
