@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 
 from tests.models import tiny
 from torch_spyre._inductor import config
+from torch_spyre.models import hugging_face
 from torch_spyre.models.buckets import ladder
 
 PROMPT = tiny.prompts(1, 11)
@@ -68,6 +69,19 @@ def test_long_prompts(models: tuple[Any, Any], length: int) -> None:
     """The model has 128 positions: the second is padded beyond them."""
     found, expected = _both(models, tiny.prompts(1, length), max_new_tokens=128 - length, do_sample=False)
     assert torch.equal(found.cpu(), expected)
+
+
+def test_a_prompt_of_a_size_is_not_padded(models: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shares the program of those that are padded to that size, though its mask masks nothing."""
+    added, padded = [], hugging_face._padded
+    monkeypatch.setattr(hugging_face, "_padded", lambda tokens, count: (added.append(count), padded(tokens, count))[1])
+    options = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": "static"}
+    _both(models, tiny.prompts(1, 31), **options)
+    compiled = counters["spyre"].copy()
+    found, expected = _both(models, tiny.prompts(1, 32), **options)
+    assert torch.equal(found.cpu(), expected)
+    assert counters["spyre"] == compiled
+    assert set(added) == {0, 1}
 
 
 def test_prompts_that_are_no_tokens(models: tuple[Any, Any]) -> None:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -32,11 +34,11 @@ def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, 
     """
     from .bucketed_cache import sizes_of
 
-    sizes = [size for size in sizes_of(model.config.get_text_config(decoder=True)).up_to(longest + 1) if size > 1]
+    sizes = [size for size in sizes_of(model.config.get_text_config(decoder=True)).up_to(longest)]
     for size in sizes:
         # A token after the first needs the next size of the cache; the longest prompt goes all the way.
         count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
-        prompt = torch.zeros((batch_size, size - 1), dtype=torch.int64, device=model.device)
+        prompt = torch.zeros((batch_size, size), dtype=torch.int64, device=model.device)
         mask = torch.ones_like(prompt)
         model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
     return tuple(sizes)
@@ -222,8 +224,7 @@ def _pad_prompts(original: Any) -> Any:
             or (positions is not None and positions.dim() != 2)
         ):
             return original(self, input_ids, generation_config, model_kwargs, **kwargs)
-        # At least one token of padding: without any, masks are left out, and that would be another program.
-        padding = cache.sizes.at_least(input_ids.shape[1] + 1) - input_ids.shape[1]
+        padding = cache.sizes.at_least(input_ids.shape[1]) - input_ids.shape[1]
         cache.padding = padding
         mask = model_kwargs.get("attention_mask")
         model_kwargs["attention_mask"] = _padded(torch.ones_like(input_ids) if mask is None else mask, padding)
@@ -254,13 +255,39 @@ def _send_inputs(original: Any) -> Any:
         if cache is not None:
             prompt = kwargs.get("inputs_embeds") if kwargs.get("is_first_iteration") else None
             cache.expect(next_sequence_length or (input_ids if prompt is None else prompt).shape[1])
-        inputs = original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
+        with _masks_kept(cache is not None):
+            inputs = original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
         inputs = {name: _moved(value, self.device) for name, value in inputs.items()}
         for value in inputs.values():
             _mark_lengths(value)
         return inputs
 
     return prepare_inputs_for_generation
+
+
+_keeps_masks = ContextVar("keeps_masks", default=False)
+
+
+@contextmanager
+def _masks_kept(kept: bool) -> Iterator[None]:
+    token = _keeps_masks.set(kept)
+    try:
+        yield
+    finally:
+        _keeps_masks.reset(token)
+
+
+def fix_masks(masks: ModuleType) -> None:
+    _change(masks, "_ignore_causal_mask_sdpa", _keep_mask)
+
+
+def _keep_mask(original: Any) -> Any:
+    """A mask that masks no padding would be left out, and the program without it is another one: each size would have two."""
+
+    def ignore(*args: Any, **kwargs: Any) -> bool:
+        return not _keeps_masks.get() and original(*args, **kwargs)
+
+    return ignore
 
 
 def _mark_lengths(value: Any) -> None:
@@ -391,6 +418,7 @@ def _every_expert(experts: Any, tokens: torch.Tensor, indices: torch.Tensor, wei
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.cache_utils": fix_static_cache,
+    "transformers.masking_utils": fix_masks,
     "transformers.generation.utils": fix_generation,
     "transformers.integrations.moe": fix_experts,
     "transformers.models.whisper.generation_whisper": fix_whisper,
