@@ -25,4 +25,4 @@ def planned(**plan: Any) -> Iterator[None]:
 def _forget() -> None:
     _C.forget_kernels()
     for kernel in [each for each in gc.get_objects() if type(each) is SpyreKernel]:
-        kernel._variants.clear()
+        kernel.forget_variants()

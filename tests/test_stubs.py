@@ -10,6 +10,7 @@ from torch_spyre import _C
 def test_stub_names_are_the_modules_names():
     stub = ast.parse(Path(torch_spyre.__file__).with_name("_C.pyi").read_text())
     declared = {node.name for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    declared |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
     assert declared == {name for name in dir(_C) if not name.startswith("_")}
 
 

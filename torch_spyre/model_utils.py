@@ -58,7 +58,8 @@ def load_model_to_spyre(
     for module in model.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                module._buffers[name] = _sent(buffer, None, buffer.dtype, device)
+                layout = wanted_layout(tuple(buffer.shape), buffer.dtype, [(module, name)])
+                module._buffers[name] = _sent(buffer, layout, buffer.dtype, device)
     return model
 
 
@@ -76,13 +77,21 @@ def way_to_lie(shape: tuple[int, ...], owners: Owners) -> Layouts | None:
     convolution is a product with its weight as a matrix. In a batch of matrices, as of several experts, outputs lie
     next to the sticks: the default layout has the first dimension there, and batches there slow the unit down.
     """
-    if all(isinstance(module, nn.Linear) and name == "weight" for module, name in owners):
+    if all(_is_linear(module, name, shape) for module, name in owners):
         return _along_outputs
+    if any(name in module._buffers for module, name in owners):  # no other weight is a buffer
+        return None
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
         return _as_matrix
     if len(shape) == 3 and shape[0] > 1 and not any(isinstance(module, _ConvNd) for module, _ in owners):
         return _by_experts
     return None
+
+
+def _is_linear(module: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether this is the weight of a Linear, or of what quantisation put in the place of one: there it is a buffer."""
+    given = (getattr(module, "out_features", None), getattr(module, "in_features", None))
+    return name == "weight" and (isinstance(module, nn.Linear) or shape == given)
 
 
 def _along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:

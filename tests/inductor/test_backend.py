@@ -46,6 +46,12 @@ def test_kernels_that_do_the_same_are_defined_once(fresh):
     assert code.count("= spyre_kernel_0(") == 3
 
 
+def test_shapes_of_inputs_are_compared_by_kernels_or_by_inductor(fresh):
+    _, (code,) = run_and_get_code(torch.compile(lambda x, y: (x + 1, y.sort(0).values)), card(4, 64), card(64, 4))
+    assert "assert_size_stride(arg0_1" not in code
+    assert "assert_size_stride(arg1_1, (64, 4), (4, 1), 'input')" in code
+
+
 @pytest.mark.parametrize("options", [{"backend": "spyre"}, {"backend": "spyre", "mode": "reduce-overhead"}, {}])
 def test_both_backend_names_reach_the_compiler(fresh, options):
     out, (code,) = run_and_get_code(torch.compile(operator.add, **options), card(4, 64), card(4, 64))

@@ -135,6 +135,25 @@ def test_what_is_one_matrix_lies_as_any_tensor():
     assert wanted_layout((64, 128, 3), torch.float16, [(nn.ConvTranspose1d(64, 128, 3), "weight")]) is None
 
 
+@pytest.mark.parametrize("move", [load_model_to_spyre, lambda module: module.to("spyre")])
+def test_of_buffers_only_weights_of_linear_layers_lie_along_their_outputs(move):
+    class Quantized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.in_features, self.out_features = 96, 200
+            self.register_buffer("weight", torch.randint(-128, 128, (200, 96), dtype=torch.int8))
+            self.register_buffer("scales", torch.ones(200, dtype=torch.float16))
+            self.register_buffer("positions", torch.ones(3, 200, 96, dtype=torch.float16))
+
+    module = Quantized()
+    values = {name: value.clone() for name, value in module.named_buffers()}
+    move(module)
+    assert module.weight.device_tensor_layout().device_size == [2, 96, 128]
+    for name in ("scales", "positions"):
+        assert getattr(module, name).device_tensor_layout() == values[name].to("spyre").device_tensor_layout()
+    assert all(torch.equal(value.cpu(), values[name]) for name, value in module.named_buffers())
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
 def test_modules_of_numbers_that_the_card_has_not(dtype):
     """On the CPU they are what they are, and they come to the card as numbers that it has."""

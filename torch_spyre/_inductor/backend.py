@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_custom_graph_passes
 from torch._inductor.scheduler import BaseScheduling
 from torch.fx import GraphModule
@@ -24,6 +23,7 @@ from .decompositions import decompositions as card_decompositions
 from .errors import Unsupported
 from .hints import gather_hints, mark_backward
 from .keep_storages import KeepStorages
+from .kernel_call import GeneratedCode
 from .name_lines import lines_of, name_lines
 from .propagate_named_dims import give_names
 from .specialize import DynamicCode, is_symbolic
@@ -51,7 +51,7 @@ def install(compile_fx: ModuleType) -> None:
     register_backend_for_device(
         DEVICE_NAME,
         Scheduling,
-        PythonWrapperCodegen,
+        GeneratedCode,
         device_custom_pass=Partition(),
         device_custom_config=config,  # type: ignore[arg-type]
     )

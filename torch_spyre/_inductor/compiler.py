@@ -38,7 +38,8 @@ from .passes.tile_products import tile_products
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
-    """The description of a kernel for ``_C.prepare_kernel``, and how its outputs are to be allocated ("outputs").
+    """The description of a kernel for ``_C.prepare_kernel``, the sizes and strides of its inputs ("inputs"),
+    and how its outputs are to be allocated ("outputs").
 
     The passes work on the kernel itself: it is used up. Gradients have the hints of what they are gradients of: where a
     pass refuses these, the kernel is compiled without.
@@ -91,6 +92,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {
             "size": list(buffer.size),

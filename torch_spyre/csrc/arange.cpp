@@ -37,7 +37,7 @@ void count_up(const at::Tensor& tensor, const at::Scalar& start, const at::Scala
   plan.steps.emplace_back();
   plan.steps[0].type = spyre::JobStep::Type::Compute;
   plan.steps[0].program = on.prepare(std::move(program));
-  launch_jobplan(on.prepare(std::move(plan)), {tensor});
+  launch_jobplan(on.prepare(std::move(plan)), {&tensor});
 }
 
 at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "card/tile_ops.h"
+#include "compiled.h"
 #include "copy.h"
 #include "eager.h"
 #include "factories.h"
@@ -262,26 +263,19 @@ PYBIND11_MODULE(_C, m) {
       py::arg("code"));
   m.def("time_of_steps", &time_of_steps, py::arg("steps"), py::arg("fresh") = std::vector<int>());
   const auto launch = [](const std::shared_ptr<spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
-                         const std::vector<double>& numbers) { launch_jobplan(plan, tensors, numbers); };
+                         const std::vector<double>& numbers) {
+    std::vector<const at::Tensor*> pointers;
+    for (const at::Tensor& tensor : tensors) pointers.push_back(&tensor);
+    launch_jobplan(plan, pointers, numbers);
+  };
   m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
   m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
 
-  // A function without a Python frame: as a guard it runs for every tensor at every call.
-  m.def(
-      "lies_like",
-      [](const at::Tensor& tensor) {
-        return py::cpp_function([layout = storage_of(tensor).layout()](const at::Tensor& other) {
-          return storage_of(other).layout() == layout;
-        });
-      },
-      py::arg("tensor"));
+  bind_compiled_kernels(m);
+  m.def("lies_like", &lies_like, py::arg("tensor"));
   m.def(
       "has_default_layout", [](const at::Tensor& tensor) { return storage_of(tensor).has_default_layout(); },
       py::arg("tensor"));
-  m.def(
-      "argument_signature",
-      [](const std::vector<at::Tensor>& tensors) { return py::bytes(argument_signature(tensors)); },
-      py::arg("tensors"));
   m.def(
       "argument_places",
       [](const std::vector<at::Tensor>& tensors) {

@@ -1,6 +1,5 @@
 #include "eager.h"
 
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DynamicCast.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -199,11 +198,6 @@ class Signature {
 // --- kernels
 
 struct Kernel {
-  struct Output {
-    spyre::Dims size, strides;
-    at::ScalarType dtype;
-    std::optional<spyre::Layout> layout;  // none: the default one
-  };
   struct Return {
     enum class From { nothing, argument, output } from;
     size_t index;
@@ -338,10 +332,9 @@ Kernel parse(const py::object& found, size_t tensors, size_t numbers) {
   for (const size_t argument : kernel.arguments) inside(argument, tensors, "tensor");
   for (const auto& entry : description["outputs"].cast<py::list>()) {
     const auto output = entry.cast<py::dict>();
-    Kernel::Output made{output["size"].cast<spyre::Dims>(), output["stride"].cast<spyre::Dims>(),
-                        output["dtype"].cast<at::ScalarType>(), output["layout"].cast<std::optional<spyre::Layout>>()};
-    if (made.layout && *made.layout == spyre::default_layout(made.size, made.strides, made.layout->format))
-      made.layout.reset();
+    Output made{output["size"].cast<spyre::Dims>(), output["stride"].cast<spyre::Dims>(),
+                output["dtype"].cast<at::ScalarType>(), output["layout"].cast<std::optional<spyre::Layout>>()};
+    drop_default_layout(made);
     kernel.outputs.push_back(std::move(made));
   }
   kernel.copies = description["copies"].cast<std::vector<std::pair<size_t, size_t>>>();
@@ -398,33 +391,27 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
 
 // --- running
 
-at::Tensor allocate(const Kernel::Output& output, c10::Device device) {
-  if (output.layout)
-    return empty_with_layout(output.size, output.strides, output.dtype, *output.layout, device.index());
-  return at::empty_strided(output.size, output.strides, at::TensorOptions().dtype(output.dtype).device(device));
-}
-
 void run(const Kernel& kernel, const Signature& call, size_t arguments, torch::jit::Stack* stack, c10::Device device) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(kernel.arguments.size() + kernel.outputs.size());
-  for (const size_t i : kernel.arguments) tensors.push_back(*call.tensors[i]);
-  for (const Kernel::Output& output : kernel.outputs) tensors.push_back(allocate(output, device));
+  c10::SmallVector<at::Tensor, 4> outputs;
+  for (const Output& output : kernel.outputs) outputs.push_back(empty_output(output, device.index()));
   if (kernel.plan) {
     std::vector<double> numbers;
     for (const Kernel::Number& number : kernel.numbers) {
       const double value = number.negated ? -call.numbers[number.index] : call.numbers[number.index];
       numbers.push_back(number.kept_as ? as_kept(value, *number.kept_as) : value);
     }
+    c10::SmallVector<const at::Tensor*, 8> tensors;
+    for (const size_t i : kernel.arguments) tensors.push_back(call.tensors[i]);
+    for (const at::Tensor& output : outputs) tensors.push_back(&output);
     launch_jobplan(kernel.plan, tensors, numbers);
     launched.fetch_add(1, std::memory_order_relaxed);
   }
-  const auto output = [&](size_t i) -> const at::Tensor& { return tensors[kernel.arguments.size() + i]; };
-  for (const auto& [target, source] : kernel.copies) call.tensors[target]->copy_(output(source));
+  for (const auto& [target, source] : kernel.copies) call.tensors[target]->copy_(outputs[source]);
   c10::SmallVector<c10::IValue, 4> results;
   for (const Kernel::Return& result : kernel.returns) {
     using From = Kernel::Return::From;
     results.emplace_back(result.from == From::argument ? *call.tensors[result.index]
-                         : result.from == From::output ? output(result.index)
+                         : result.from == From::output ? outputs[result.index]
                                                        : at::Tensor());
   }
   torch::jit::drop(*stack, arguments);
@@ -511,17 +498,6 @@ std::vector<Place> argument_places(const std::vector<at::Tensor>& tensors) {
   for (size_t i = 1; i < blocks.size(); ++i)
     if (blocks[i].first == blocks[i - 1].first) places[blocks[i].second].shared = places[blocks[i - 1].second].shared;
   return places;
-}
-
-std::string argument_signature(const std::vector<at::Tensor>& tensors) {
-  std::string key;
-  key.reserve(tensors.size() * 96);
-  for (const Place& place : argument_places(tensors)) {
-    put(key, *place.layout);
-    put(key, place.offset);
-    put(key, place.shared);
-  }
-  return key;
 }
 
 }  // namespace torch_spyre

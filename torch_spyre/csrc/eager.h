@@ -31,7 +31,5 @@ struct Place {
   int64_t shared;
 };
 std::vector<Place> argument_places(const std::vector<at::Tensor>& tensors);
-// All that a kernel compiled for these arguments takes for granted, besides their sizes, strides and dtypes.
-std::string argument_signature(const std::vector<at::Tensor>& tensors);
 
 }  // namespace torch_spyre

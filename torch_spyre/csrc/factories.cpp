@@ -199,6 +199,19 @@ at::Tensor empty_with_layout(c10::IntArrayRef size, c10::IntArrayRef strides, at
   return tensor;
 }
 
+void drop_default_layout(Output& output) {
+  if (!output.layout) return;
+  const auto by_default = make_storage(output.size, output.strides, output.dtype, current_device());
+  if (by_default->layout() == *output.layout) output.layout.reset();
+}
+
+at::Tensor empty_output(const Output& output, c10::DeviceIndex device) {
+  if (output.layout) return empty_with_layout(output.size, output.strides, output.dtype, *output.layout, device);
+  if (output.strides != spyre::contiguous_strides(output.size))
+    return empty_strided(output.size, output.strides, output.dtype, {}, c10::Device(kSpyre, device), {});
+  return empty(output.size, output.dtype, {}, c10::Device(kSpyre, device), {}, {});
+}
+
 at::Tensor alias_with_layout(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset,
                              at::ScalarType dtype, const spyre::Layout& layout) {
   check_sizes(size);

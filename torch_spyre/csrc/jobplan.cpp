@@ -270,25 +270,25 @@ py::list step_times(const spyre::JobPlan& plan) {
   return found;
 }
 
-void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, const std::vector<at::Tensor>& tensors,
+void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::ArrayRef<const at::Tensor*> tensors,
                     const std::vector<double>& numbers) {
-  const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0].device().index();
+  const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0]->device().index();
   std::vector<spyre::Held> arguments;
   arguments.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.device() == c10::Device(kSpyre, device), "kernel '", plan->name,
-                "' takes tensors of one card, got one on ", tensor.device());
-    arguments.push_back(storage_of(tensor).held());
-    TORCH_CHECK(storage_of(tensor).alive() || tensor.numel() == 0, "kernel '", plan->name,
-                "' got a tensor without memory");
+  for (const at::Tensor* tensor : tensors) {
+    TORCH_CHECK(tensor->device() == c10::Device(kSpyre, device), "kernel '", plan->name,
+                "' takes tensors of one card, got one on ", tensor->device());
+    const SpyreStorageImpl& storage = storage_of(*tensor);
+    TORCH_CHECK(storage.alive() || tensor->numel() == 0, "kernel '", plan->name, "' got a tensor without memory");
+    arguments.push_back(storage.held());
   }
   if (debugging()) {
     std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));
-    for (const at::Tensor& tensor : tensors) line += "; " + storage_of(tensor).layout().str();
+    for (const at::Tensor* tensor : tensors) line += "; " + storage_of(*tensor).layout().str();
     log_line(line);
   }
   // The plan's own memory may have to wait for work that is queued.
-  waiting([&] { card(device).launch(plan, arguments, current_stream(device), numbers); });
+  waiting([&] { card(device).launch(plan, std::move(arguments), current_stream(device), numbers); });
 }
 
 }  // namespace torch_spyre

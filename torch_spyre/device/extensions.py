@@ -234,14 +234,14 @@ def _apply_keeping_parameters(original: Any) -> Any:
 
 
 class _LaidOut:
-    """What Module._apply does to each tensor; parameters that it moves to the card lie there as they are used."""
+    """What Module._apply does to each tensor; weights that it moves to the card lie there as they are used."""
 
     def __init__(self, fn: Callable[[torch.Tensor], torch.Tensor], root: torch.nn.Module) -> None:
         self.fn, self.root = fn, root
         self.owners: dict[int, list[tuple[torch.nn.Module, str]]] | None = None
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        has_shape = isinstance(tensor, torch.nn.Parameter) and not isinstance(tensor, torch.nn.UninitializedParameter)
+        has_shape = not isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
         if not has_shape or tensor.device.type != "cpu" or _is_fake(tensor):
             return self.fn(tensor)
         from ..model_utils import way_to_lie
@@ -256,14 +256,16 @@ class _LaidOut:
         value = tensor.detach().to(moved.dtype).contiguous()
         return value.to(moved.device, device_layout=make(shape, moved.dtype))  # type: ignore[call-overload]
 
-    def _owners_of(self, parameter: torch.Tensor) -> list[tuple[torch.nn.Module, str]]:
+    def _owners_of(self, tensor: torch.Tensor) -> list[tuple[torch.nn.Module, str]]:
         if self.owners is None:
             self.owners = {}
             for module in self.root.modules():
-                for name, each in module._parameters.items():
+                for name, each in (*module._parameters.items(), *module._buffers.items()):
                     if each is not None:
                         self.owners.setdefault(id(each), []).append((module, name))
-        return self.owners.get(id(parameter), [])
+        if isinstance(tensor, torch.nn.Parameter):
+            return self.owners.get(id(tensor), [])
+        return self.owners.pop(id(tensor), [])  # a buffer is replaced, and its id may be another tensor's then
 
 
 def _unscale_on_host(original: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,12 +11,9 @@ import torch
 from .. import _C
 from .._inductor import logging
 from .._inductor.loop_ir import Kernel, from_json
-from ..constants import DEVICE_NAME
-from . import kernel_cache, launches
+from . import kernel_cache
 from .launches import Launch
 from .signature import signature_of
-
-Maker = Callable[[torch.device], torch.Tensor]
 
 
 def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
@@ -39,48 +36,33 @@ def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
     return _C.prepare_kernel(description) if runs else None, description
 
 
-class SpyreKernel:
+class SpyreKernel(_C.CompiledKernel):
     """A kernel in loop IR. Called with its inputs, gives its outputs; compiles once per way that the inputs may lie.
 
     Without a device it runs where its first input is.
     """
 
-    def __init__(self, text: str, device: int | None = None) -> None:
+    def __init__(self, text: str, device: int = -1) -> None:
         self.text = text
-        self.device = None if device is None else torch.device(DEVICE_NAME, device)
+        self.device_index = device
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
-        self._variants: dict[bytes, tuple[Launch | None, list[Maker]]] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        launch, makers = self._variants.get(_C.argument_signature(inputs)) or self._prepare(inputs)
-        device = self.device or inputs[0].device
-        outputs = [make(device) for make in makers]
-        if launch is not None:
-            _C.launch_jobplan(launch.plan, [*inputs, *outputs])
-            for listener in launches.listeners:
-                listener(launch)
-        return outputs
-
-    def _prepare(self, inputs: tuple[torch.Tensor, ...]) -> tuple[Launch | None, list[Maker]]:
-        key = _C.argument_signature(inputs)
+    def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Adds the variant for inputs that lie like these; a call that finds none asks for it."""
         with self._lock:
-            if key not in self._variants:
-                with logging.artifacts_in(self._artifacts):
-                    plan, code = _prepared(self.text, inputs)
-                launch = None if plan is None else Launch(plan, code)
-                self._variants[key] = launch, [_maker(output) for output in code["outputs"]]
-            return self._variants[key]
+            if self.has_variant(inputs):  # another thread was first
+                return
+            with logging.artifacts_in(self._artifacts):
+                plan, code = _prepared(self.text, inputs)
+            launch = None if plan is None else Launch(plan, code)
+            self.add_variant(inputs, code["inputs"], [_allocation(output) for output in code["outputs"]], plan, launch)
 
 
-def _maker(output: dict[str, Any]) -> Maker:
-    """A function that allocates this output; the default layout has a shorter way than others."""
-    size, stride, dtype = output["size"], output["stride"], getattr(torch, output["dtype"])
+def _allocation(output: dict[str, Any]) -> dict[str, Any]:
+    """How an output is to be allocated, in the terms of PyTorch."""
     given = output["layout"]
     layout = _C.SpyreTensorLayout(
         given["device_size"], given["stride_map"], _C.DataFormats.__members__[given["device_dtype"]]
     )
-    default = torch.empty_strided(size, stride, dtype=dtype, device=DEVICE_NAME)
-    if _C.get_spyre_tensor_layout(default) == layout:
-        return lambda device: torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return lambda device: _C.spyre_empty_with_layout(size, stride, dtype, layout, device)
+    return {**output, "dtype": getattr(torch, output["dtype"]), "layout": layout}

@@ -20,7 +20,7 @@ class Launch:
 
 Listener = Callable[[Launch], None]
 
-listeners: list[Listener] = []
+listeners: list[Listener] = _C.launch_listeners
 
 
 @contextmanager

@@ -20,5 +20,5 @@ class Argument:
 
 
 def signature_of(tensors: Sequence[torch.Tensor]) -> tuple[Argument, ...]:
-    """The arguments that a kernel is compiled for; ``_C.argument_signature`` is the same as a key."""
+    """The arguments that a kernel is compiled for."""
     return tuple(Argument(*place) for place in _C.argument_places(tensors))

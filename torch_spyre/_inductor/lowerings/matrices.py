@@ -16,6 +16,13 @@ def mm(b: Builder, x: Value, y: Value) -> Value:
     return b.matmul(x, y, b.meta.dtype)
 
 
+@lowers(aten._weight_int8pack_mm.default)
+def weight_int8pack_mm(b: Builder, x: Value, weight: Value, scales: Value) -> Value:
+    """``x @ weight.T * scales``, rounded once."""
+    product = b.matmul(x, b.cast(weight, x.dtype).permute([1, 0]), torch.float32)
+    return b.pointwise("mul", product, scales, dtype=b.meta.dtype)
+
+
 @lowers(aten.mv.default)
 def mv(b: Builder, x: Value, y: Value) -> Value:
     return b.matmul(x, y.unsqueeze(1), b.meta.dtype).squeeze(1)

@@ -2,7 +2,7 @@
 
 Before: ``repeat_kv``, ``x.float()`` and ``x.transpose(...).contiguous()`` are copies. After: their readers walk the
 original, with a stride of 0 where it was repeated; where they need a loop in two parts for that, it is split. Widening
-is exact, so bits stay the same.
+is exact, so bits stay the same. Matrix products widen weights of one byte (int8, float8) themselves, as they read them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from .compose import Dims, composed, dims_between
 from .dead_code import dead_code
 
 READERS = ("pointwise", "reduction", "matmul", "attention")
+ONE_BYTE = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
+REAL = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def forward_copies(kernel: Kernel) -> None:
@@ -36,7 +38,8 @@ def forward_copies(kernel: Kernel) -> None:
         source = copy.ins[0]
         assert isinstance(source, Access)
         until = next((i for i in written[source.buffer] if i > at), len(kernel.ops))
-        changed = {i: _reading(kernel.ops[i], copy, source) for i in readers[copy.out.buffer]}
+        only_weights = _widens_bytes(kernel, copy, source)
+        changed = {i: _reading(kernel.ops[i], copy, source, only_weights) for i in readers[copy.out.buffer]}
         if any(i > until or reader is None for i, reader in changed.items()):
             continue
         for i, reader in changed.items():
@@ -49,19 +52,28 @@ def forward_copies(kernel: Kernel) -> None:
 
 def _is_plain(kernel: Kernel, copy: LoopOp) -> bool:
     """A copy that fills an internal buffer, and rounds nothing."""
-    source = copy.ins[0] if copy.name == "copy" else None
+    source = copy.ins[0] if copy.name in ("copy", "to_real") else None
     if not isinstance(source, Access) or copy.out.offset:
         return False
     target, original = kernel.buffers[copy.out.buffer], kernel.buffers[source.buffer]
     if target.kind != "internal" or prod(copy.sizes) != prod(target.size) or source.buffer == copy.out.buffer:
         return False
     same = get_device_dtype(target.dtype) == get_device_dtype(original.dtype)
-    return same or (target.dtype == torch.float32 and original.dtype in (torch.float16, torch.bfloat16))
+    widens = target.dtype == torch.float32 and original.dtype in (torch.float16, torch.bfloat16)
+    return same or widens or _widens_bytes(kernel, copy, source)
 
 
-def _reading(op: LoopOp, copy: LoopOp, source: Access) -> LoopOp | None:
-    """The op with the original in place of the copy; None where its loops do not fit."""
+def _widens_bytes(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
+    return kernel.buffers[source.buffer].dtype in ONE_BYTE and kernel.buffers[copy.out.buffer].dtype in REAL
+
+
+def _reading(op: LoopOp, copy: LoopOp, source: Access, only_weights: bool) -> LoopOp | None:
+    """The op with the original in place of the copy, as the weights of a product only or as any operand; None where
+    its loops do not fit."""
     if OPS[op.name].kind not in READERS or op.indirect or op.out.buffer == source.buffer:
+        return None
+    operands = [i for i, each in enumerate(op.ins) if isinstance(each, Access) and each.buffer == copy.out.buffer]
+    if only_weights and (op.name != "matmul" or operands != [1]):
         return None
     if op.name in ("copy", "restickify"):
         return None

@@ -25,6 +25,7 @@ import torch
 from ...ops.table import OPS
 from ..errors import Unsupported
 from ..loop_ir import Access, Constant, Indirect, LoopOp, contiguous
+from .forward_copies import ONE_BYTE
 from .lift_ops import pieces_of
 from .lift_views import NotAligned, Piece, TooManyPieces, lift
 from .plan import Plan, ceil_div
@@ -174,6 +175,8 @@ class _Inserter:
         a, b = op.ins
         assert isinstance(a, Access) and isinstance(b, Access)
         if self.in_sticks(b, op.sizes, n) or not self.in_sticks(b, op.sizes, k) or op.sizes[n] == 1:
+            return op
+        if self.dtype(b) in ONE_BYTE and self.dtype(a) != self.dtype(b):  # only the second may be narrower
             return op
         given, columns, rows = (prod(op.sizes[i] for i in loops) for loops in ((n, k), (m, k), (m, n)))
         sparse = op.sizes[n] * 64 * ceil_div(op.sizes[m], 64)  # the result in sticks along the rows

@@ -98,7 +98,7 @@ class Card {
   std::shared_ptr<const Program> prepare(Program program) const;
   std::shared_ptr<const JobPlan> prepare(JobPlan plan) const;
   void launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int stream);
-  void launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int stream,
+  void launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> arguments, int stream,
               const std::vector<double>& numbers = {});
 
   void synchronize(int stream);

@@ -126,7 +126,7 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
   if (lx.block) lx_->release(lx.block);
 }
 
-void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& arguments, int id,
+void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> arguments, int id,
                   const std::vector<double>& numbers) {
   if (plan->time < 0) plan = prepare(*plan);
   check_arguments(plan->name, plan->argument_bytes, arguments);
@@ -136,10 +136,11 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, const std::vector<Held>& 
   if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
   Stream& stream = this->stream(id);
   const Picoseconds time = plan->time + wait_for_writes(*plan, arguments, id);
-  auto job = std::make_shared<Job>(std::move(plan), arguments);
+  const size_t given = arguments.size();
+  auto job = std::make_shared<Job>(std::move(plan), std::move(arguments));
   job->buffers = job->plan->buffers;
   const auto release_own = [&] {
-    for (size_t i = arguments.size(); i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
+    for (size_t i = given; i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
     if (job->lx.block) lx_->release(job->lx.block);
   };
   try {

@@ -1,0 +1,236 @@
+// Calls of compiled kernels. Generated code does little else, so this is what a call costs the host: one function finds
+// the variant for how the inputs lie, allocates the outputs and launches, with no Python in between and no pybind11.
+#include "compiled.h"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "eager.h"
+#include "factories.h"
+#include "jobplan.h"
+#include "storage.h"
+
+namespace py = pybind11;
+
+namespace torch_spyre {
+
+namespace {
+
+constexpr size_t kFew = 16;  // arguments that a call has room for on its stack
+template <typename Value>
+using Few = c10::SmallVector<Value, kFew>;
+using Tensors = Few<const at::Tensor*>;
+
+// A kernel as it was compiled for inputs that lie like this.
+struct Variant {
+  struct Input {
+    spyre::Layout layout;
+    int64_t offset;
+    size_t shared;  // the first input in the same memory
+    spyre::Dims size, strides;
+  };
+  std::vector<Input> inputs;
+  std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute
+  std::vector<Output> outputs;
+  py::object launch;  // what listeners are told
+};
+
+bool all_different(Few<const spyre::Block*>& blocks) {
+  if (blocks.size() > kFew) {
+    std::sort(blocks.begin(), blocks.end());
+    return std::adjacent_find(blocks.begin(), blocks.end()) == blocks.end();
+  }
+  for (auto block = blocks.begin(); block != blocks.end(); ++block)
+    if (std::find(blocks.begin(), block, *block) != block) return false;
+  return true;
+}
+
+bool fits(const Variant& variant, const Tensors& tensors) {
+  if (variant.inputs.size() != tensors.size()) return false;
+  Few<const spyre::Block*> first;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Variant::Input& input = variant.inputs[i];
+    const SpyreStorageImpl& storage = storage_of(*tensors[i]);
+    if (tensors[i]->storage_offset() + storage.origin != input.offset || storage.layout() != input.layout) return false;
+    if (input.shared == i) {
+      first.push_back(storage.held().block);
+    } else if (storage.held().block != storage_of(*tensors[input.shared]).held().block) {
+      return false;
+    }
+  }
+  return all_different(first);
+}
+
+// The sizes and strides of inputs are part of the kernel itself: others are a mistake of who calls.
+void check_shapes(const Variant& variant, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Variant::Input& input = variant.inputs[i];
+    const c10::IntArrayRef size = tensors[i]->sizes(), strides = tensors[i]->strides();
+    bool same = size.equals(input.size);
+    for (size_t d = 0; same && d < size.size(); ++d) same = size[d] <= 1 || strides[d] == input.strides[d];
+    TORCH_CHECK_VALUE(same || (tensors[i]->numel() == 0 && size.equals(input.size)), "input ", i,
+                      " of a kernel has sizes ", size, " and strides ", strides, ", it was compiled for sizes ",
+                      c10::IntArrayRef(input.size), " and strides ", c10::IntArrayRef(input.strides));
+  }
+}
+
+// The Python object: subclasses have a method `prepare`, which adds the variant for such inputs.
+struct CompiledKernel {
+  PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // the one used last comes first
+};
+
+CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
+
+std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
+  auto& variants = kernel.variants;
+  const auto found =
+      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return fits(*variant, tensors); });
+  if (found == variants.end()) return nullptr;
+  std::rotate(variants.begin(), found, found + 1);
+  return variants.front();
+}
+
+Tensors tensors_in(PyObject* tuple) {
+  Tensors tensors;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    PyObject* each = PyTuple_GET_ITEM(tuple, i);
+    TORCH_CHECK_TYPE(THPVariable_Check(each), "a kernel takes tensors, not ", Py_TYPE(each)->tp_name);
+    tensors.push_back(&THPVariable_Unpack(each));
+  }
+  return tensors;
+}
+
+PyObject* listeners = nullptr;  // a list
+
+void tell_listeners(const py::object& launch) {
+  // A listener may end its listening.
+  for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
+}
+
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+  Tensors tensors = tensors_in(arguments);
+  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
+  if (!variant) {
+    py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
+    variant = find(kernel_in(self), tensors);
+    TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
+  }
+  check_shapes(*variant, tensors);
+  const c10::DeviceIndex device =
+      tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
+  const py::list results(variant->outputs.size());
+  Few<at::Tensor> made;
+  for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
+  for (const at::Tensor& output : made) tensors.push_back(&output);
+  if (variant->plan) {
+    launch_jobplan(variant->plan, tensors);
+    if (PyList_GET_SIZE(listeners) > 0) tell_listeners(variant->launch);
+  }
+  for (size_t i = 0; i < made.size(); ++i)
+    PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
+  return results.inc_ref().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+Output output_of(const py::dict& description) {
+  Output output{description["size"].cast<spyre::Dims>(), description["stride"].cast<spyre::Dims>(),
+                description["dtype"].cast<at::ScalarType>(), description["layout"].cast<spyre::Layout>()};
+  drop_default_layout(output);
+  return output;
+}
+
+void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes, const py::list& outputs,
+                 std::shared_ptr<const spyre::JobPlan> plan, py::object launch) {
+  auto variant = std::make_shared<Variant>();
+  const Tensors tensors = tensors_in(inputs.ptr());
+  TORCH_CHECK_VALUE(shapes.size() == tensors.size(), "a kernel takes ", shapes.size(), " inputs, ", tensors.size(),
+                    " were given");
+  std::vector<at::Tensor> held;
+  for (const at::Tensor* tensor : tensors) held.push_back(*tensor);
+  const std::vector<Place> places = argument_places(held);
+  for (size_t i = 0; i < places.size(); ++i) {
+    auto [size, strides] = shapes[i].cast<std::pair<spyre::Dims, spyre::Dims>>();
+    variant->inputs.push_back({*places[i].layout, places[i].offset, static_cast<size_t>(places[i].shared),
+                               std::move(size), std::move(strides)});
+  }
+  for (const py::handle output : outputs) variant->outputs.push_back(output_of(output.cast<py::dict>()));
+  variant->plan = std::move(plan);
+  variant->launch = std::move(launch);
+  kernel_in(self).variants.push_back(std::move(variant));
+}
+
+PyObject* new_kernel(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self) new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+  return self;
+}
+
+void delete_kernel(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  std::destroy_at(&kernel_in(self).variants);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// --- guards
+
+constexpr const char* kLayout = "spyre layout";
+
+PyObject* has_layout(PyObject* expected, PyObject* tensor) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "expected a tensor, not ", Py_TYPE(tensor)->tp_name);
+  const auto* layout = static_cast<const spyre::Layout*>(PyCapsule_GetPointer(expected, kLayout));
+  return PyBool_FromLong(storage_of(THPVariable_Unpack(tensor)).layout() == *layout);
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef has_layout_method = {"lies_like", has_layout, METH_O, nullptr};
+
+}  // namespace
+
+void bind_compiled_kernels(py::module_& module) {
+  listeners = py::list().release().ptr();
+  module.attr("launch_listeners") = py::handle(listeners);
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_kernel)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(delete_kernel)},
+                                {Py_tp_call, reinterpret_cast<void*>(call)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"torch_spyre._C.CompiledKernel", sizeof(CompiledKernel), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  const auto type = py::reinterpret_steal<py::object>(PyType_FromSpec(&spec));
+  if (!type) throw py::error_already_set();
+  const auto method = [&](const char* name, auto body, const auto&... extra) {
+    type.attr(name) = py::cpp_function(body, py::name(name), py::is_method(type), extra...);
+  };
+  method(
+      "add_variant",
+      [](const py::object& self, const py::tuple& inputs, const py::list& shapes, const py::list& outputs,
+         const std::shared_ptr<spyre::JobPlan>& plan,
+         const py::object& launch) { add_variant(self.ptr(), inputs, shapes, outputs, plan, launch); },
+      py::arg("inputs"), py::arg("shapes"), py::arg("outputs"), py::arg("plan"), py::arg("launch"));
+  method(
+      "has_variant",
+      [](const py::object& self, const py::tuple& inputs) {
+        return find(kernel_in(self.ptr()), tensors_in(inputs.ptr())) != nullptr;
+      },
+      py::arg("inputs"));
+  method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
+  module.attr("CompiledKernel") = type;
+}
+
+py::object lies_like(const at::Tensor& tensor) {
+  auto layout = std::make_unique<spyre::Layout>(storage_of(tensor).layout());
+  const auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(layout.get(), kLayout, [](PyObject* self) {
+    delete static_cast<spyre::Layout*>(PyCapsule_GetPointer(self, kLayout));
+  }));
+  if (!capsule) throw py::error_already_set();
+  layout.release();
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&has_layout_method, capsule.ptr()));
+}
+
+}  // namespace torch_spyre
