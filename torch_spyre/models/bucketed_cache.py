@@ -7,6 +7,9 @@ and are masked: nothing that was not written takes part in attention.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +25,25 @@ from .buckets import Ladder, ladder
 
 _LINEAR = ("conv", "linear_attention", "moe", "mlp")
 _ATTENTION = ("full_attention", "sliding_attention")
+
+_lengths_change: ContextVar[bool] = ContextVar("lengths_change", default=False)
+
+
+@contextmanager
+def lengths_that_change() -> Iterator[None]:
+    """Inside, programs are traced for any length from the beginning. Otherwise Dynamo fixes the first length that
+    comes, which takes half as long to trace, and traces for any length once there is a second one."""
+    token = _lengths_change.set(True)
+    try:
+        yield
+    finally:
+        _lengths_change.reset(token)
+
+
+def mark_length(value: torch.Tensor, dim: int) -> None:
+    """Tells Dynamo, inside of :func:`lengths_that_change`, that this dimension is a length."""
+    if _lengths_change.get():
+        torch._dynamo.maybe_mark_dynamic(value, dim)
 
 
 class BucketedLayer(CacheLayerMixin):
@@ -77,7 +99,7 @@ class BucketedLayer(CacheLayerMixin):
                 torch.nn.functional.pad(states, (0, 0, 0, more)) for states in (self.keys, self.values)
             )
             for states in (self.keys, self.values):
-                torch._dynamo.maybe_mark_dynamic(states, 2)
+                mark_length(states, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         if not self.is_initialized:

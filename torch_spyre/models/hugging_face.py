@@ -30,15 +30,16 @@ def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, 
     Returns the sizes that prompts are padded to; caches go through the same ones. After it, ``model.generate(...,
     **options)`` on this many sequences compiles nothing, however it chooses tokens: that is the host's work.
     """
-    from .bucketed_cache import sizes_of
+    from .bucketed_cache import lengths_that_change, sizes_of
 
     sizes = [size for size in sizes_of(model.config.get_text_config(decoder=True)).up_to(longest + 1) if size > 1]
-    for size in sizes:
-        # A token after the first needs the next size of the cache; the longest prompt goes all the way.
-        count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
-        prompt = torch.zeros((batch_size, size - 1), dtype=torch.int64, device=model.device)
-        mask = torch.ones_like(prompt)
-        model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
+    with lengths_that_change():
+        for size in sizes:
+            # A token after the first needs the next size of the cache; the longest prompt goes all the way.
+            count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
+            prompt = torch.zeros((batch_size, size - 1), dtype=torch.int64, device=model.device)
+            mask = torch.ones_like(prompt)
+            model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
     return tuple(sizes)
 
 
@@ -264,14 +265,15 @@ def _send_inputs(original: Any) -> Any:
 
 
 def _mark_lengths(value: Any) -> None:
-    """Tells Dynamo that lengths change: it traces a prompt once and a decode step once, not first for some size."""
+    from .bucketed_cache import mark_length
+
     if isinstance(value, dict):
         for one in value.values():
             _mark_lengths(one)
     elif isinstance(value, torch.Tensor):
         for dim in (1,) if value.dim() == 2 else (2, 3) if value.dim() == 4 else ():
             if value.shape[dim] > 1:
-                torch._dynamo.maybe_mark_dynamic(value, dim)
+                mark_length(value, dim)
 
 
 def _count_tokens(original: Any) -> Any:
