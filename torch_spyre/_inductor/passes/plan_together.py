@@ -218,17 +218,10 @@ class _Search:
             at = queue.pop(0)
             if at != seed and not through_products and self.ops[at].op.name in ("matmul", "attention"):
                 continue
-            for name, position in self.problem.shared[at]:
-                if self.problem.folds_together(at, found[at]):
-                    continue
-                part = self.problem.part(at, position, found[at])
-                for use in self.problem.uses[name]:
-                    if use.at in found or use.at in self.problem.fixed:
-                        continue
-                    theirs = self.problem.aligned(use.at, use.position, part)
-                    if theirs is not None:
-                        found[use.at] = theirs
-                        queue.append(use.at)
+            for other, theirs in self.problem.followers(at, found[at]):
+                if other not in found:
+                    found[other] = theirs
+                    queue.append(other)
         return {at: mine for at, mine in found.items() if mine != self.slices[at]}
 
     def _polished(self, region: dict[int, Slices], change: _Change) -> bool:
