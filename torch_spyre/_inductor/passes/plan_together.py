@@ -89,6 +89,7 @@ class _Search:
         self.load = [0] * len(self.ops)
         self.layers = repeated(problem.keys)
         self.tried: dict[frozenset[tuple[int, Slices]], int] = {}  # regions that did not help, and when that was
+        self.reached: dict[tuple[int, Slices, bool], dict[int, Slices]] = {}  # what can follow a seed
         self.changes = 0
         self.changed = [0] * len(self.ops)  # by op: which change it has last been part of
         everything = self._evaluate({at: slices for at, slices in enumerate(self.slices)}, whole=True)
@@ -211,6 +212,13 @@ class _Search:
                     self._accept(again)
 
     def _region(self, seed: int, slices: Slices, through_products: bool) -> dict[int, Slices]:
+        """What would have to be divided in another way if the seed were."""
+        key = (seed, slices, through_products)
+        if key not in self.reached:
+            self.reached[key] = self._reach(*key)
+        return {at: mine for at, mine in self.reached[key].items() if mine != self.slices[at]}
+
+    def _reach(self, seed: int, slices: Slices, through_products: bool) -> dict[int, Slices]:
         """The seed and what can follow it, one after the other; where layers repeat, no farther than two of them."""
         found, queue = {seed: slices}, [seed]
         _, period, _ = self.layers
@@ -222,7 +230,7 @@ class _Search:
                 if other not in found:
                     found[other] = theirs
                     queue.append(other)
-        return {at: mine for at, mine in found.items() if mine != self.slices[at]}
+        return found
 
     def _polished(self, region: dict[int, Slices], change: _Change) -> bool:
         """Whether some ops of a region that does not pay spoil it: without the worst of them it does."""
