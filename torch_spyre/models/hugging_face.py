@@ -156,7 +156,9 @@ _PADDING_MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
 
 
 def _use_bucketed_cache(original: Any) -> Any:
-    def prepare(self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, *args: Any) -> Any:
+    def prepare(
+        self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, longest: int
+    ) -> Any:
         from transformers.cache_utils import EncoderDecoderCache
 
         from .bucketed_cache import BucketedCache
@@ -173,8 +175,8 @@ def _use_bucketed_cache(original: Any) -> Any:
             or not self._supports_default_dynamic_cache()
             or not BucketedCache.serves(self.config)
         ):
-            return original(self, generation_config, model_kwargs, mode, *args)
-        cache: Any = BucketedCache(self.config)
+            return original(self, generation_config, model_kwargs, mode, batch_size, longest)
+        cache: Any = BucketedCache(self.config, longest)
         if self.config.is_encoder_decoder:
             cache = EncoderDecoderCache(cache, BucketedCache(self.config))
         model_kwargs["past_key_values"] = cache
@@ -257,23 +259,23 @@ def _send_inputs(original: Any) -> Any:
             cache.expect(next_sequence_length or (input_ids if prompt is None else prompt).shape[1])
         inputs = original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
         inputs = {name: _moved(value, self.device) for name, value in inputs.items()}
-        for value in inputs.values():
-            _mark_lengths(value)
+        if cache is None or cache.lengths_change:
+            for value in inputs.values():
+                _mark_lengths(value)
         return inputs
 
     return prepare_inputs_for_generation
 
 
 def _mark_lengths(value: Any) -> None:
-    from .bucketed_cache import mark_length
-
+    """Tells Dynamo that lengths change."""
     if isinstance(value, dict):
         for one in value.values():
             _mark_lengths(one)
     elif isinstance(value, torch.Tensor):
         for dim in (1,) if value.dim() == 2 else (2, 3) if value.dim() == 4 else ():
             if value.shape[dim] > 1:
-                mark_length(value, dim)
+                torch._dynamo.maybe_mark_dynamic(value, dim)
 
 
 def _count_tokens(original: Any) -> Any:
