@@ -181,9 +181,9 @@ class BucketedCache(Cache):
         for layer in self.attention_layers:
             layer.make_room(count)
         if self.capacity != before and self.lengths_change:
-            for layer in self.attention_layers:
-                for states in (layer.keys, layer.values):
-                    torch._dynamo.maybe_mark_dynamic(states, 2)
+            held = (layer for layer in self.attention_layers if layer.is_initialized)
+            for states in (states for layer in held for states in (layer.keys, layer.values)):
+                torch._dynamo.maybe_mark_dynamic(states, 2)
 
     def settle(self) -> None:
         """After a forward: compiled code wrote the expected tokens, and did not count them on the host."""

@@ -76,7 +76,8 @@ class Problem:
         self._moves: dict[object, tuple[Part, float] | None] = {}
         self._parts: dict[tuple[int, int, Slices], Part] = {}
         self._known_parts: dict[Part, Part] = {}  # equal ones are one object
-        self._residences: dict[object, Residence | None] = {}  # by ids of parts
+        # By the ids of parts, which it keeps.
+        self._residences: dict[object, tuple[Residence | None, tuple[Part, ...]]] = {}
         self._candidates: dict[int, list[Slices]] = {}
         self._aligned: dict[tuple[int, int, int], dict[Apart, Slices]] = {}
         self._followers: dict[tuple[int, Slices], list[tuple[int, Slices]]] = {}
@@ -102,11 +103,11 @@ class Problem:
         return found
 
     def _residence(self, written: Sequence[Part], read: Sequence[Part]) -> Residence | None:
-        """As :func:`residence`, of parts that :meth:`part` gave: each question is asked many times."""
+        """As :func:`residence`: each question is asked many times, and parts that are equal are mostly the same."""
         key = (*map(id, written), 0, *map(id, read))
         if key not in self._residences:
-            self._residences[key] = residence(written, read)
-        return self._residences[key]
+            self._residences[key] = residence(written, read), (*written, *read)
+        return self._residences[key][0]
 
     def folds_together(self, at: int, slices: Slices) -> bool:
         """Whether cores share a sum."""
