@@ -69,6 +69,8 @@ def generate(model: Any, way: str, prompt: torch.Tensor, new_tokens: int = NEW_T
 
 
 def main(way: str) -> None:
+    import torch._inductor.compile_fx  # torch.compile does, which one side calls in `build` and the other in `generate`
+
     model, prompt = build(way), torch.randint(1000, (1, PROMPT))
     moments = [time.perf_counter()]
     for _ in range(2):

@@ -212,6 +212,34 @@ def test_a_second_process_finds_everything_in_caches(program):
     assert "fx 2 0\naot 1 0\nkernels False True" in second
 
 
+ANOTHER_COMPILER = """
+from torch_spyre.execution import version
+version.PARTS = ("ir",)
+version.compiler_version.cache_clear()
+"""
+
+
+@pytest.mark.slow
+def test_what_code_follows_from_is_in_the_keys(program, tmp_path):
+    """A new process with something else of that compiles anew; what does not follow from it may still be found."""
+    code = """
+square = x.t() @ x
+counters.clear()
+torch.compile(lambda x: (x @ x).sin() + x)(square)
+print("aot", counters["aot_autograd"]["autograd_cache_hit"] == 1)
+print("kernels", counters["spyre"]["kernel_cache_hits"] > 0 and not counters["spyre"]["kernel_cache_misses"])
+"""
+    another_card = tmp_path / "another.toml"
+    another_card.write_text('base = "spyre"\ndram_gb_per_s = 100\n')
+    program(code)
+    assert "aot False\nkernels False" in program(code, SPYRE_PLANNING="op_by_op")
+    assert "aot False\nkernels False" in program(code, LX_PLANNING="0")
+    assert "aot False\nkernels False" in program(ANOTHER_COMPILER + code)
+    assert "aot True\nkernels False" in program(code, DXP_LX_FRAC_AVAIL="0.5")
+    assert "aot True\nkernels False" in program(code, SPYRE_HARDWARE=str(another_card))
+    assert "aot True\nkernels True" in program(code)
+
+
 def test_nothing_is_imported_before_it_is_needed(python):
     names = ("torch._dynamo", "torch._inductor", "torch_spyre._inductor", "sympy")
     code = f"import torch, sys; print([name for name in sys.modules if name.startswith({names})])"

@@ -1,11 +1,13 @@
 """Plans of whole kernels: what is not made at all, how values lie, what neighbours agree on. No result changes."""
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from torch_spyre import timing
-from torch_spyre._inductor import config
+from torch_spyre._inductor import compiler, config
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
 from torch_spyre._inductor.passes import tile_products
 from torch_spyre._inductor.passes.problem import repeated
@@ -220,3 +222,22 @@ def test_products_with_weights_along_the_depth(rows, columns):
     assert torch.equal(run(F.linear, [x, w]), turned.cpu())
     bound = 2**-9 * expected.abs() + 256 * 2**-24 * (x.cpu().float().abs() @ w.cpu().float().abs().t())
     assert ((turned.cpu().float() - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_goes_on_as_it_was(enabled, monkeypatch):
+    """It is paused while a kernel is compiled, also where that fails."""
+    during = []
+
+    def fail(kernel, signature):
+        during.append(gc.isenabled())
+        raise ValueError("no such kernel")
+
+    monkeypatch.setattr(compiler, "_compiled", fail)
+    try:
+        gc.enable() if enabled else gc.disable()
+        with pytest.raises(ValueError, match="no such kernel"):
+            compiler.compile_kernel(Kernel("none", {}, []), ())
+        assert (during, gc.isenabled()) == ([False], enabled)
+    finally:
+        gc.enable()

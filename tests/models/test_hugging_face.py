@@ -61,7 +61,27 @@ def test_64_tokens_eagerly(name: str) -> None:
 def test_64_tokens_compiled(name: str) -> None:
     torch._dynamo.reset()
     _teacher_forced(name, cache_implementation="static")
-    assert counters["stats"]["unique_graphs"] == 2  # a prompt and a step
+    assert counters["stats"]["unique_graphs"] == 2  # a prompt, and a step with a cache of any size
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_lengths_are_fixed_until_there_are_several() -> None:
+    """A fixed length takes half as long to trace; a call that is known to bring several has steps of any at once."""
+    torch._dynamo.reset()
+    counters.clear()
+    model = tiny.decoder("llama").to("spyre", torch.float16)
+
+    def traced(length: int, new_tokens: int) -> tuple[int, int]:
+        model.generate(
+            tiny.prompts(1, length), max_new_tokens=new_tokens, do_sample=False, cache_implementation="static"
+        )
+        return counters["stats"]["unique_graphs"], counters["spyre"]["specializations"]
+
+    assert traced(9, 4) == (2, 0)  # a prompt of 12 and steps with 16 slots
+    assert traced(10, 3) == (2, 0)
+    assert traced(9, 8) == (3, 2)  # steps with 16 and 20
+    assert traced(14, 3) == (4, 3)  # a prompt of 16; its steps have 20
 
 
 def _encoder(model: Any, inputs: dict[str, torch.Tensor], compiled: bool) -> None:

@@ -27,10 +27,12 @@ def _host_memory() -> int:
 
 def _serve(count: int, longest: int, sample: int, **options: Any) -> None:
     torch._dynamo.reset()
+    counters.clear()
     host, card = (tiny.decoder("llama", max_position_embeddings=longest + NEW_TOKENS) for _ in range(2))
     card.to("spyre", torch.float16)
     sizes = warm_up(card, longest, NEW_TOKENS, do_sample=False, **options)
     assert len(sizes) <= 33
+    assert counters["stats"]["unique_graphs"] == (2 if options else 0)  # a prompt and a step, of any length
     chance = random.Random(0)
     prompts = [tiny.prompts(1, chance.randint(1, longest), seed=i) for i in range(count)]
     compiles, memory, resident = _compiles(), [], []

@@ -21,7 +21,13 @@ def selected_file() -> Path:
 
 def constants() -> dict[str, float]:
     """Every constant of the description by name. Raises ValueError naming the file and what is wrong with it."""
-    return _read(selected_file().absolute())
+    given = os.environ.get("SPYRE_HARDWARE") or ""
+    return _selected(given, os.getcwd() if given else "")
+
+
+@cache  # planners ask ten thousand times, and a Path takes longer to make than they do
+def _selected(given: str, directory: str) -> dict[str, float]:
+    return _read(Path(directory, given) if given else OWN.absolute())
 
 
 def file_for_card() -> str:

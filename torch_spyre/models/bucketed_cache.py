@@ -7,6 +7,9 @@ and are masked: nothing that was not written takes part in attention.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +25,18 @@ from .buckets import Ladder, ladder
 
 _LINEAR = ("conv", "linear_attention", "moe", "mlp")
 _ATTENTION = ("full_attention", "sliding_attention")
+
+_lengths_change: ContextVar[bool] = ContextVar("lengths_change", default=False)
+
+
+@contextmanager
+def lengths_that_change() -> Iterator[None]:
+    """Inside, Dynamo traces prompts and steps for any length."""
+    token = _lengths_change.set(True)
+    try:
+        yield
+    finally:
+        _lengths_change.reset(token)
 
 
 class BucketedLayer(CacheLayerMixin):
@@ -76,8 +91,6 @@ class BucketedLayer(CacheLayerMixin):
             self.keys, self.values = (
                 torch.nn.functional.pad(states, (0, 0, 0, more)) for states in (self.keys, self.values)
             )
-            for states in (self.keys, self.values):
-                torch._dynamo.maybe_mark_dynamic(states, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         if not self.is_initialized:
@@ -121,9 +134,10 @@ class BucketedLayer(CacheLayerMixin):
 class BucketedCache(Cache):
     """The cache that ``generate`` makes for models on the card, unless another one was asked for."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, longest: int = 0) -> None:
         text = config.get_text_config(decoder=True)
         self.padding = 0  # slots at the beginning that were padded
+        self.longest = longest  # how many tokens it may come to, if that is known
         self.sizes = sizes_of(text)
         layers: list[Any] = [
             LinearAttentionLayer(number_of_states=given.get("number_of_states", 1))
@@ -154,11 +168,22 @@ class BucketedCache(Cache):
         """Tokens that it has slots for."""
         return 0 if self.is_empty else int(self.attention_layers[0].keys.shape[-2])
 
+    @property
+    def lengths_change(self) -> bool:
+        """Whether the next forward should be traced for any length: if more of them are known to come. Otherwise Dynamo
+        fixes the first one, which takes half as long to trace, and traces for any length once there is a second."""
+        will_grow = not self.is_empty and self.capacity < self.padding + self.longest
+        return will_grow or _lengths_change.get()
+
     def expect(self, count: int) -> None:
         """Makes room for the tokens of the next forward."""
-        self._expected = self.get_seq_length() + count
+        self._expected, before = self.get_seq_length() + count, self.capacity
         for layer in self.attention_layers:
             layer.make_room(count)
+        if self.capacity != before and self.lengths_change:
+            held = (layer for layer in self.attention_layers if layer.is_initialized)
+            for states in (states for layer in held for states in (layer.keys, layer.values)):
+                torch._dynamo.maybe_mark_dynamic(states, 2)
 
     def settle(self) -> None:
         """After a forward: compiled code wrote the expected tokens, and did not count them on the host."""

@@ -57,7 +57,7 @@ def generate(
     model: Any, prompt: list[int], count: int, sampling: Sampling, stop: frozenset[int], compiled: bool = False
 ) -> Iterator[Step]:
     """At most ``count`` tokens after a prompt; ends after one of ``stop``."""
-    forwards = _Forwards(model, len(prompt) + count, compiled)
+    forwards = _Forwards(model, len(prompt) + count - 1, compiled)  # nobody reads what is kept of the last token
     choose = chooser(sampling)
     sequence = prompt
     for _ in range(count):

@@ -32,16 +32,17 @@ def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, 
     Returns the sizes that prompts are padded to; caches go through the same ones. After it, ``model.generate(...,
     **options)`` on this many sequences compiles nothing, however it chooses tokens: that is the host's work.
     """
-    from .bucketed_cache import sizes_of
+    from .bucketed_cache import lengths_that_change, sizes_of
 
-    sizes = [size for size in sizes_of(model.config.get_text_config(decoder=True)).up_to(longest)]
-    for size in sizes:
-        # A token after the first needs the next size of the cache; the longest prompt goes all the way.
-        count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
-        prompt = torch.zeros((batch_size, size), dtype=torch.int64, device=model.device)
-        mask = torch.ones_like(prompt)
-        model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
-    return tuple(sizes)
+    sizes = sizes_of(model.config.get_text_config(decoder=True)).up_to(longest)
+    with lengths_that_change():
+        for size in sizes:
+            # A token after the first needs the next size of the cache; the longest prompt goes all the way.
+            count = new_tokens if size == sizes[-1] else min(new_tokens, 2)
+            prompt = torch.zeros((batch_size, size), dtype=torch.int64, device=model.device)
+            mask = torch.ones_like(prompt)
+            model.generate(prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **options)
+    return sizes
 
 
 def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -157,7 +158,9 @@ _PADDING_MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
 
 
 def _use_bucketed_cache(original: Any) -> Any:
-    def prepare(self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, *args: Any) -> Any:
+    def prepare(
+        self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, longest: int
+    ) -> Any:
         from transformers.cache_utils import EncoderDecoderCache
 
         from .bucketed_cache import BucketedCache
@@ -174,8 +177,8 @@ def _use_bucketed_cache(original: Any) -> Any:
             or not self._supports_default_dynamic_cache()
             or not BucketedCache.serves(self.config)
         ):
-            return original(self, generation_config, model_kwargs, mode, *args)
-        cache: Any = BucketedCache(self.config)
+            return original(self, generation_config, model_kwargs, mode, batch_size, longest)
+        cache: Any = BucketedCache(self.config, longest)
         if self.config.is_encoder_decoder:
             cache = EncoderDecoderCache(cache, BucketedCache(self.config))
         model_kwargs["past_key_values"] = cache
@@ -258,8 +261,9 @@ def _send_inputs(original: Any) -> Any:
         with _masks_kept(cache is not None):
             inputs = original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
         inputs = {name: _moved(value, self.device) for name, value in inputs.items()}
-        for value in inputs.values():
-            _mark_lengths(value)
+        if cache is None or cache.lengths_change:
+            for value in inputs.values():
+                _mark_lengths(value)
         return inputs
 
     return prepare_inputs_for_generation
@@ -282,7 +286,7 @@ def fix_masks(masks: ModuleType) -> None:
 
 
 def _keep_mask(original: Any) -> Any:
-    """A mask that masks no padding would be left out, and the program without it is another one: each size would have two."""
+    """A mask that masks nothing would be left out, and the program without it is another: each size would have two."""
 
     def ignore(*args: Any, **kwargs: Any) -> bool:
         return not _keeps_masks.get() and original(*args, **kwargs)
@@ -291,7 +295,7 @@ def _keep_mask(original: Any) -> Any:
 
 
 def _mark_lengths(value: Any) -> None:
-    """Tells Dynamo that lengths change: it traces a prompt once and a decode step once, not first for some size."""
+    """Tells Dynamo that lengths change."""
     if isinstance(value, dict):
         for one in value.values():
             _mark_lengths(one)

@@ -24,7 +24,7 @@ from .insert_restickify import insert_restickify
 from .lift_ops import lift_ops
 from .lift_views import NotAligned
 from .plan import Plan
-from .propagate_layouts import propagate_layouts
+from .propagate_layouts import follow_rules
 
 WORTH_US = 2.0  # of moves for an op, from where on other layouts are looked for; and what another one has to save
 TRIALS = 96  # whole assignments that are timed
@@ -34,6 +34,7 @@ AROUND = 12  # ops that are planned with those that change
 MOST_AROUND = 100
 
 Orders = dict[str, tuple[int, ...]]  # of buffers that do not follow the rules
+Key = tuple[int, ...]  # of an op in its layouts
 
 
 def may_gain(plan: Plan, restickified: Plan) -> bool:
@@ -55,7 +56,10 @@ class _Chooser:
         self.plan = plan
         self.given = {name: plan.layouts[name] for name in (buffer.name for buffer in plan.kernel.inputs())}
         self.limits = plan.cores, plan.span
-        self.times: dict[object, tuple[float, float]] = {}  # of an op in layouts: all of it, and the moves alone
+        self.times: dict[Key, tuple[float, float]] = {}  # of an op in layouts: all of it, and the moves alone
+        facts: dict[object, int] = {}
+        self.facts = [facts.setdefault(self._facts(op), len(facts)) for op in plan.kernel.ops]
+        self.layouts: dict[object, int] = {}  # numbers of those that were met
         self.orders: Orders = {}
         self.folds = fold_orders(plan)
         self.trials = 0
@@ -63,7 +67,7 @@ class _Chooser:
 
     def improve(self) -> None:
         """One suspect after the other, the most expensive first, until none can be helped."""
-        refused: set[object] = set()
+        refused: set[Key] = set()
         while self.trials < TRIALS:
             found = [(key, ats) for key, ats in self.suspects() if key not in refused]
             if not found:
@@ -72,11 +76,11 @@ class _Chooser:
             if not any(self.attempt(places, position) for position in range(len(self.op(places[0]).accesses()))):
                 refused.add(key)
 
-    def suspects(self) -> Iterator[tuple[object, list[int]]]:
+    def suspects(self) -> Iterator[tuple[Key, list[int]]]:
         """Ops that moves are made for, and batches of products; equal ones together."""
-        places: dict[object, list[int]] = defaultdict(list)
-        for at, op in enumerate(self.best.kernel.ops):
-            places[self.key(self.best, op)].append(at)
+        places: dict[Key, list[int]] = defaultdict(list)
+        for at, key in enumerate(self.keys(self.best)):
+            places[key].append(at)
         ranked = sorted(places.items(), key=lambda each: -self.times[each[0]][1] * len(each[1]))
         for key, ats in ranked:
             if _is_batched(self.op(ats[0])) or self.times[key][1] > WORTH_US:
@@ -109,13 +113,14 @@ class _Chooser:
         """Whether the first ops that it changes, and those around them, are faster too if they are planned together:
         in LX it matters less how values lie."""
         ops = self.plan.kernel.ops
-        changed = [at for at, op in enumerate(ops) if self.key(self.plan, op) != self.key(self.best, op)]
+        both = zip(self.keys(self.plan), self.keys(self.best), strict=True)
+        changed = [at for at, (by_rule, chosen) in enumerate(both) if by_rule != chosen]
         first = last = changed[0]
         for at in changed:
             last = at if at - last <= AROUND and at - first <= MOST_AROUND else last
         places = max(first - AROUND, 0), min(last + AROUND, len(ops) - 1)
-        by_rule, chosen = (_planned_us(plan, *places) for plan in (self.plan, self.best))
-        return chosen < by_rule - WORTH_US
+        before, after = (_planned_us(plan, *places) for plan in (self.plan, self.best))
+        return after < before - WORTH_US
 
     def op(self, at: int) -> LoopOp:
         return self.best.kernel.ops[at]
@@ -123,29 +128,34 @@ class _Chooser:
     def assigned(self, orders: Orders) -> Plan:
         """The kernel with these orders, and what follows from them by rule."""
         kernel = self.plan.kernel
-        buffers = {
-            name: replace(buffer, order=orders.get(name, buffer.order)) for name, buffer in kernel.buffers.items()
-        }
-        tried = Plan(Kernel(kernel.name, buffers, kernel.ops), self.plan.offsets, dict(self.given), *self.limits)
-        propagate_layouts(tried)
+        ordered = {name: replace(kernel.buffers[name], order=order) for name, order in orders.items()}
+        tried = Plan(
+            Kernel(kernel.name, kernel.buffers | ordered, kernel.ops), self.plan.offsets, dict(self.given), *self.limits
+        )
+        follow_rules(tried)
         return tried
 
     def time_of(self, plan: Plan) -> float:
         """Microseconds of all ops, each by itself."""
         total = 0.0
-        for op in plan.kernel.ops:
-            key = self.key(plan, op)
+        for op, key in zip(plan.kernel.ops, self.keys(plan), strict=True):
             if key not in self.times:
                 self.times[key] = _times(plan, op)
             total += self.times[key][0]
         return total
 
-    def key(self, plan: Plan, op: LoopOp) -> object:
-        """Equal for ops that are equal but for the names of their buffers."""
-        shown = [
-            (access.strides, plan.offset(access), plan.layouts[access.buffer], plan.kernel.buffers[access.buffer].dtype)
-            for access in op.accesses()
+    def keys(self, plan: Plan) -> list[Key]:
+        """Of each op: equal for those that are equal but for the names of their buffers."""
+        numbers = {name: self.layouts.setdefault(each, len(self.layouts)) for name, each in plan.layouts.items()}
+        return [
+            (facts, *(numbers[access.buffer] for access in op.accesses()))
+            for facts, op in zip(self.facts, plan.kernel.ops, strict=True)
         ]
+
+    def _facts(self, op: LoopOp) -> object:
+        """What there is to an op in any layouts."""
+        buffers = self.plan.kernel.buffers
+        shown = [(access.strides, self.plan.offset(access), buffers[access.buffer].dtype) for access in op.accesses()]
         return (op.name, op.sizes, op.reduced, tuple(count for _, count in op.turns), op.indirect, tuple(shown))
 
 

@@ -25,6 +25,7 @@ class Costs:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.asked: dict[tuple[object, Choice], float] = {}
+        self.best_products: dict[object, tuple[int, ...] | None] = {}  # how products are best divided, by signature
         self.signatures: dict[int, tuple[object, dict[str, Any], DeviceOp]] = {}  # by id of the op, which it keeps
 
     def comes_after(self, op: DeviceOp, before: DeviceOp) -> None:

@@ -16,6 +16,14 @@ WORTH = 0.98
 
 def best_product_slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int] | None:
     """The fastest division that keeps every core within the span; None if there is none."""
+    key = costs.signature(op)
+    if key not in costs.best_products:
+        costs.best_products[key] = _best_product_slices(plan, op, costs)
+    best = costs.best_products[key]
+    return None if best is None else list(best)
+
+
+def _best_product_slices(plan: Plan, op: DeviceOp, costs: Costs) -> Slices | None:
     candidates = list(divisions(plan, op))
     if not candidates:
         return None
@@ -23,8 +31,7 @@ def best_product_slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int] | N
     times = costs.times(op, [(slices, held) for slices in candidates])
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
-    best: Slices = min(good, key=_simplicity)
-    return list(best)
+    return min(good, key=_simplicity)
 
 
 def published_product_slices(plan: Plan, op: DeviceOp) -> list[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import prod
 
 from .lift_views import Coordinates
@@ -31,7 +32,7 @@ def divisions(
             may = may and loop < kept and (any(moving.steps[loop]) or moving.stick == loop)
         units = ceil_div(count, quantum) if may else 1
         options.append(_shares(count, units, max(quantum, 1), plan.cores))
-    found = list(_products(options, plan.cores))
+    found = list(_products(options, exactly or plan.cores))
     if exactly:
         found = [slices for slices in found if prod(slices) == exactly]
     elif not any_number:
@@ -51,6 +52,7 @@ def within_span(plan: Plan, op: DeviceOp, slices: Sequence[int], strides: list[l
     )
 
 
+@lru_cache(1 << 14)
 def _shares(count: int, units: int, quantum: int, cores: int) -> list[int]:
     return sorted({share(count, units, quantum, wanted) for wanted in range(1, min(units, cores) + 1)} | {1})
 

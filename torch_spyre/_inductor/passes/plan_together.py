@@ -89,6 +89,7 @@ class _Search:
         self.load = [0] * len(self.ops)
         self.layers = repeated(problem.keys)
         self.tried: dict[frozenset[tuple[int, Slices]], int] = {}  # regions that did not help, and when that was
+        self.reached: dict[tuple[int, Slices, bool], dict[int, Slices]] = {}  # what can follow a seed
         self.changes = 0
         self.changed = [0] * len(self.ops)  # by op: which change it has last been part of
         everything = self._evaluate({at: slices for at, slices in enumerate(self.slices)}, whole=True)
@@ -211,6 +212,13 @@ class _Search:
                     self._accept(again)
 
     def _region(self, seed: int, slices: Slices, through_products: bool) -> dict[int, Slices]:
+        """What would have to be divided in another way if the seed were."""
+        key = (seed, slices, through_products)
+        if key not in self.reached:
+            self.reached[key] = self._reach(*key)
+        return {at: mine for at, mine in self.reached[key].items() if mine != self.slices[at]}
+
+    def _reach(self, seed: int, slices: Slices, through_products: bool) -> dict[int, Slices]:
         """The seed and what can follow it, one after the other; where layers repeat, no farther than two of them."""
         found, queue = {seed: slices}, [seed]
         _, period, _ = self.layers
@@ -218,18 +226,11 @@ class _Search:
             at = queue.pop(0)
             if at != seed and not through_products and self.ops[at].op.name in ("matmul", "attention"):
                 continue
-            for name, position in self.problem.shared[at]:
-                if self.problem.folds_together(at, found[at]):
-                    continue
-                part = self.problem.part(at, position, found[at])
-                for use in self.problem.uses[name]:
-                    if use.at in found or use.at in self.problem.fixed:
-                        continue
-                    theirs = self.problem.aligned(use.at, use.position, part)
-                    if theirs is not None:
-                        found[use.at] = theirs
-                        queue.append(use.at)
-        return {at: mine for at, mine in found.items() if mine != self.slices[at]}
+            for other, theirs in self.problem.followers(at, found[at]):
+                if other not in found:
+                    found[other] = theirs
+                    queue.append(other)
+        return found
 
     def _polished(self, region: dict[int, Slices], change: _Change) -> bool:
         """Whether some ops of a region that does not pay spoil it: without the worst of them it does."""

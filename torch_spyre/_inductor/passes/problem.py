@@ -70,10 +70,18 @@ class Problem:
             costs.comes_after(op, before)
         # Equal for ops of which one can be planned as the other.
         self.keys = [(costs.signature(op), tuple(tuple(side.constant) for side in op.sides)) for op in self.ops]
+        numbers: dict[object, int] = {}
+        self.kinds = [numbers.setdefault(key, len(numbers)) for key in self.keys]  # the same, quicker to look up by
         self.spans = {name: self._span(name, shown) for name, shown in self.uses.items()}
         self._moves: dict[object, tuple[Part, float] | None] = {}
-        self._parts: dict[object, Part] = {}
-        self._options: dict[object, list[Slices]] = {}
+        self._parts: dict[tuple[int, int, Slices], Part] = {}
+        self._known_parts: dict[Part, Part] = {}  # equal ones are one object
+        # By the ids of parts, which it keeps.
+        self._residences: dict[object, tuple[Residence | None, tuple[Part, ...]]] = {}
+        self._candidates: dict[int, list[Slices]] = {}
+        self._aligned: dict[tuple[int, int, int], dict[Apart, Slices]] = {}
+        self._followers: dict[tuple[int, Slices], list[tuple[int, Slices]]] = {}
+        self._stays: dict[object, Stay | None] = {}
 
     def _span(self, name: str, shown: list[Use]) -> range:
         """The ops during which it takes room of its own: what is written in its place comes in at its last one."""
@@ -85,13 +93,21 @@ class Problem:
 
     def part(self, at: int, position: int, slices: Slices) -> Part:
         """What the cores have of one side of an op."""
-        key = (self.keys[at], position, slices)
+        key = (self.kinds[at], position, slices)
         found = self._parts.get(key)
         if found is None:
             op = self.ops[at]
             elements = self.plan.elements(op.accesses()[position].buffer)
-            found = self._parts[key] = part_of(op, op.sides[position], elements, slices)
+            made = part_of(op, op.sides[position], elements, slices)
+            found = self._parts[key] = self._known_parts.setdefault(made, made)
         return found
+
+    def _residence(self, written: Sequence[Part], read: Sequence[Part]) -> Residence | None:
+        """As :func:`residence`: each question is asked many times, and parts that are equal are mostly the same."""
+        key = (*map(id, written), 0, *map(id, read))
+        if key not in self._residences:
+            self._residences[key] = residence(written, read), (*written, *read)
+        return self._residences[key][0]
 
     def folds_together(self, at: int, slices: Slices) -> bool:
         """Whether cores share a sum."""
@@ -100,33 +116,49 @@ class Problem:
 
     def candidates(self, at: int) -> list[Slices]:
         """The fastest divisions of an op by itself."""
-        key = self.keys[at]
-        found = self._options.get(key)
+        found = self._candidates.get(self.kinds[at])
         if found is None:
             op = self.ops[at]
             held = (False,) * len(op.sides)
             splits = list(divisions(self.plan, op))
             times = self.costs.times(op, [(slices, held) for slices in splits])
             ranked = sorted(zip(times, splits, strict=True))
-            found = self._options[key] = [slices for _, slices in ranked[:CANDIDATES]]
+            found = self._candidates[self.kinds[at]] = [slices for _, slices in ranked[:CANDIDATES]]
         return found
 
     def aligned(self, at: int, position: int, part: Part) -> Slices | None:
         """A division of the op under which its cores have those parts of an operand."""
-        key = (self.keys[at], position, part.apart)
-        if key not in self._options:
-            op = self.ops[at]
-            side = op.sides[position]
-            self._options[key] = [
-                slices
-                for slices in divisions(self.plan, op, len(part.apart), side)
-                if self.part(at, position, slices).apart == part.apart
-            ][:1]
-        found = self._options[key]
-        return found[0] if found else None
+        cores = len(part.apart)
+        key = (self.kinds[at], position, cores)
+        found = self._aligned.get(key)
+        if found is None:
+            found = self._aligned[key] = {}
+            for slices in divisions(self.plan, self.ops[at], cores, self.ops[at].sides[position]):
+                found.setdefault(self.part(at, position, slices).apart, slices)
+        return found.get(part.apart)
+
+    def followers(self, at: int, slices: Slices) -> list[tuple[int, Slices]]:
+        """Ops that can be divided so that they find what they share with this one in the same cores, and how."""
+        key = (at, slices)
+        found = self._followers.get(key)
+        if found is None:
+            found = self._followers[key] = []
+            for name, position in self.shared[at] if not self.folds_together(at, slices) else ():
+                part = self.part(at, position, slices)
+                for use in self.uses[name]:
+                    theirs = None if use.at in self.fixed else self.aligned(use.at, use.position, part)
+                    if theirs is not None:
+                        found.append((use.at, theirs))
+        return found
 
     def stay(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
         """How a buffer can stay in LX if its users are divided so."""
+        key = (name, *(divided(use.at) for use in self.uses[name]))
+        if key not in self._stays:
+            self._stays[key] = self._stay(name, divided)
+        return self._stays[key]
+
+    def _stay(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
         written: list[Part] = []
         read: list[Part] = []
         for use in self.uses[name]:
@@ -146,7 +178,7 @@ class Problem:
             worth_it = own_part(read) and saved_us(read[0], readers) > 0
             found = Residence(read[0].origin, read[0].size) if worth_it else None
         else:
-            found = residence(written, read)
+            found = self._residence(written, read)
         return found if found and found.bytes <= self.budget else None
 
     def may_move(self, name: str) -> bool:
@@ -162,12 +194,12 @@ class Problem:
             return None
         first, *readers = self.uses[name]
         written = self.part(first.at, first.position, divided(first.at))
-        home = residence([written], [])
+        home = self._residence([written], [])
         elsewhere: dict[Apart, list[Use]] = defaultdict(list)
         in_place: set[int] = set()
         for use in readers:
             part = self.part(use.at, use.position, divided(use.at))
-            if residence([written], [part]):
+            if self._residence([written], [part]):
                 in_place.add(use.at)
             else:
                 elsewhere[part.apart].append(use)
@@ -184,11 +216,11 @@ class Problem:
         """One copy for ops that want the same division; they may want smaller parts than the one it is made for."""
         parts = [self.part(use.at, use.position, divided(use.at)) for use in wanting]
         most = wanting[max(range(len(parts)), key=lambda i: prod(parts[i].size))]
-        key = (self.keys[writer], divided(writer), self.keys[most.at], most.position, divided(most.at))
+        key = (self.kinds[writer], divided(writer), self.kinds[most.at], most.position, divided(most.at))
         if key not in self._moves:
             self._moves[key] = self._moving(writer, most, divided)
         found = self._moves[key]
-        there = residence([found[0]], parts) if found else None
+        there = self._residence([found[0]], parts) if found else None
         if not found or not there or there.bytes > self.budget:
             return None
         readers = tuple(dict.fromkeys(use.at for use in wanting))

@@ -24,6 +24,11 @@ def propagate_layouts(plan: Plan, by_default: bool = False) -> None:
     """The first op that writes a buffer decides. ``by_default``: only which dimension lies in sticks."""
     if not by_default:
         _shape_internal_buffers(plan.kernel)
+    follow_rules(plan, by_default)
+
+
+def follow_rules(plan: Plan, by_default: bool = False) -> None:
+    """The same for a kernel whose buffers have been shaped."""
     for op in plan.kernel.ops:
         buffer = plan.kernel.buffers[op.out.buffer]
         if buffer.name in plan.layouts:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from math import prod
+from operator import add
 
-from ...ir.folds import core_slices, divided
+from ...ir.folds import divided
 from .lift_views import Coordinates
 from .plan import STICK_BYTES, DeviceOp, ceil_div
 
@@ -63,33 +64,32 @@ def fills_its_box(op: DeviceOp, side: Coordinates) -> bool:
 
 def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
     """What every core but the last takes of each loop: whole sticks of all that lies along it."""
-    points = []
-    for loop, (count, cores) in enumerate(zip(op.counts, slices, strict=True)):
-        unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
-        points.append(divided("", count, cores, unit).points)
+    points = list(op.counts)
+    for loop, cores in enumerate(slices):
+        if cores > 1:
+            unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
+            points[loop] = divided("", points[loop], cores, unit).points
     return points
 
 
 def part_of(op: DeviceOp, side: Coordinates, elements: int, slices: Sequence[int]) -> Part:
     """The part of an operand that each core has if the loops are shared so."""
     points = points_of(op, slices)
-    moved: list[tuple[int, ...]] = []  # by loop: how far one core's share lies behind the one before it
+    apart: list[tuple[int, ...]] = [(0,) * len(side.constant)]  # of the cores that share the loops so far
     size = [1] * len(side.constant)
     for loop, row in enumerate(side.steps):
         if loop != side.stick:
-            moved.append(tuple(step * points[loop] for step in row))
+            far = [step * points[loop] for step in row]  # from one core's share to the next
             size = [n + step * (points[loop] - 1) for n, step in zip(size, row, strict=True)]
-            continue
-        sticks = [0] * len(size)
-        if side.tile_dim >= 0:
-            sticks[side.tile_dim] = points[loop] // side.elements
-            size[side.tile_dim] += ceil_div(points[loop], side.elements) - 1
-        moved.append(tuple(sticks))
-    apart = tuple(
-        tuple(sum(at * far[dim] for at, far in zip(shares, moved, strict=True)) for dim in range(len(size)))
-        for shares in core_slices(tuple(slices))
-    )
-    return Part(tuple(side.constant), apart, (*size[:-1], elements))
+        else:
+            far = [0] * len(size)
+            if side.tile_dim >= 0:
+                far[side.tile_dim] = points[loop] // side.elements
+                size[side.tile_dim] += ceil_div(points[loop], side.elements) - 1
+        if slices[loop] > 1:  # cores are numbered by their shares, those of the last loop as neighbours
+            shares = [[share * step for step in far] for share in range(slices[loop])]
+            apart = [tuple(map(add, before, share)) for before in apart for share in shares]
+    return Part(tuple(side.constant), tuple(apart), (*size[:-1], elements))
 
 
 def residence(written: Sequence[Part], read: Iterable[Part]) -> Residence | None:

@@ -47,12 +47,16 @@ def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
 
 def reach_of(counts: Sequence[int], strides: Sequence[int], stick: int, elements: int) -> int:
     """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
-    sticks = (ceil_div(n, elements) if i == stick else n for i, n in enumerate(counts))
-    return sum((n - 1) * abs(s) for n, s in zip(sticks, strides, strict=True)) + STICK_BYTES
+    reach = STICK_BYTES
+    for i, (n, step) in enumerate(zip(counts, strides, strict=True)):
+        reach += ((ceil_div(n, elements) if i == stick else n) - 1) * abs(step)
+    return reach
 
 
 def jumped(plan: Plan, op: DeviceOp, access: Access, side: Coordinates) -> int:
     """How far index tensors may lead, in bytes."""
+    if not side.jumps:
+        return 0
     steps = _dimension_bytes(plan, access)
     reach = 0
     for index, (dim, step, along_sticks) in zip(op.op.indirect, side.jumps, strict=False):
