@@ -10,7 +10,7 @@
 namespace spyre {
 
 constexpr int64_t kRow = 64;       // elements of a row of a tile: a stick of SEN169
-constexpr int64_t kTileRows = 16;  // of a tile at most: four tiles of fp32 take half of a 32 KiB cache
+constexpr int64_t kTileRows = 32;  // of a tile at most: a page of SEN169 sticks, beyond which hardware fetches nothing
 
 // Loops of a pass over tiles: rows by core, rows of a core, then others.
 constexpr size_t kLoops = 10, kOuterRows = 0, kInnerRows = 1;

@@ -49,7 +49,7 @@ struct Level {
   const char* name;
   void (*multiply)(const Panel&);
   bool (*decode_scaled)(const RowsOfA& rows);  // times 2^96; false where a result is not finite
-  void (*settle)(float* sums, int64_t count);                 // gives every NaN the same bits
+  void (*settle)(float* sums, int64_t count);  // gives every NaN the same bits
   void (*add_products)(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k);
   int64_t transposed_rows;  // up to so many a transposed B is not decoded first
 };

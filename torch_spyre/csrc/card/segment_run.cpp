@@ -428,11 +428,21 @@ std::vector<RowBlock> pieces_of_memory(const Pass& pass, int64_t count) {
   return blocks;
 }
 
+// Threads that take blocks in turn get ones from different ends: of neighbours, each would fetch what the other writes.
+std::vector<RowBlock> far_apart(const std::vector<RowBlock>& blocks, size_t threads) {
+  std::vector<RowBlock> order;
+  const size_t each = (blocks.size() + threads - 1) / threads;
+  for (size_t i = 0; i < each; ++i)
+    for (size_t thread = 0; thread < threads; ++thread)
+      if (const size_t at = thread * each + i; at < blocks.size()) order.push_back(blocks[at]);
+  return order;
+}
+
 std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
   const bool single = segment.items.size() == 1 && segment.items[0].pass && segment.items[0].pass->folds.empty();
   if (single && segment.rows % segment.rows_of_core == 0)
     return pieces_of_memory(*segment.items[0].pass, elements_of(segment) <= kLittle ? 1 : int64_t{threads} * 8);
-  return tiles_of_rows(segment);
+  return far_apart(tiles_of_rows(segment), static_cast<size_t>(threads));
 }
 
 }  // namespace
