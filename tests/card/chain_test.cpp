@@ -80,6 +80,38 @@ TEST("chain: every code is decoded as a cast decodes it") {
     }
 }
 
+TEST("chain: what is folded is folded in the order of sticks, one or two at a time") {
+  constexpr int64_t kSticks = 6, kRows = 5;
+  std::mt19937 random(4);
+  for (const char* simd : levels())
+    for (const auto& [kind, halves] : {std::pair{LinkKind::fold_add, false},
+                                       {LinkKind::fold_add_halves, true},
+                                       {LinkKind::fold_mul, false},
+                                       {LinkKind::fold_mul_halves, true}}) {
+      Tile tile;
+      alignas(64) float given[kSticks * kRows * kRow], wanted[kRows * kRow];
+      for (float& each : given) each = 0.5f + static_cast<float>(random() % 100000) * 0x1p-16f;
+      std::fill_n(wanted, kRows * kRow, 0.75f);
+      for (int64_t stick = 0; stick < kSticks; ++stick)
+        for (int64_t row = 0; row < kRows; ++row)
+          for (int64_t lane = 0; lane < kRow; ++lane) {
+            float& sum = wanted[row * kRow + (halves ? lane % (kRow / 2) : lane)];
+            const float x = given[(stick * kRows + row) * kRow + lane];
+            sum = kind == LinkKind::fold_add || kind == LinkKind::fold_add_halves ? sum + x : sum * x;
+          }
+      for (const bool pairs : {false, true}) {
+        std::fill_n(tile.floats, kRows * kRow, 0.75f);
+        Chain chain{simd};
+        chain.add(LinkKind::load, Source::floats, given, 256).add(kind, Source::floats, tile.floats, 256);
+        chain.links[0].stick_stride = kRows * kRow * 4;
+        chain.links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
+        detail::run_chain(simd, chain.links.data(), {kRows, kSticks, kRow, pairs});
+        for (int64_t row = 0; row < kRows; ++row)
+          CHECK(same(tile.floats + row * kRow, wanted + row * kRow, (halves ? 32 : 64) * sizeof(float)));
+      }
+    }
+}
+
 TEST("chain: rounding, encoding and exp give the bits of their definitions") {
   std::mt19937 random(1);
   for (const char* simd : levels())

@@ -107,6 +107,47 @@ TEST("engine: parallel_for uses idle workers, and nests") {
   CHECK(total == 50 * (64 + 5));
 }
 
+TEST("engine: whoever waits for a task takes part in its loop, if no worker does") {
+  Deadline deadline(60);
+  Streams streams(2);
+  Engine engine(2, false);
+  Gate gate;
+  std::atomic<int> inside{0};
+  std::atomic<bool> waiter_took_part{false};
+  const std::thread::id waiter = std::this_thread::get_id();
+  engine.submit(streams[0], {[&] { gate.pass(); }});
+  engine.submit(streams[1], {[&] {
+                  engine.parallel_for(2, [&](int64_t) {  // both at the same time
+                    ++inside;
+                    while (inside < 2) std::this_thread::yield();
+                    if (std::this_thread::get_id() == waiter) waiter_took_part = true;
+                  });
+                }});
+  engine.wait(streams[1], never);
+  CHECK(waiter_took_part);
+  gate.open();
+  engine.wait(streams[0], never);
+}
+
+TEST("engine: no loop has more threads than the engine") {
+  Deadline deadline(60);
+  Streams streams(1);
+  Engine engine(2, false);
+  std::atomic<int> inside{0}, most{0};
+  for (int round = 0; round < 20; ++round) {
+    engine.submit(streams[0], {[&] {
+                    engine.parallel_for(20, [&](int64_t) {
+                      const int now = ++inside;
+                      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) continue;
+                      usleep(100);
+                      --inside;
+                    });
+                  }});
+    engine.wait(streams[0], never);
+  }
+  CHECK(most == 2);
+}
+
 TEST("engine: parallel_for waits for a slow helper") {
   Deadline deadline(60);
   Engine engine(2, false);
