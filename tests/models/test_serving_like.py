@@ -56,6 +56,10 @@ def test_twenty_prompts_eagerly() -> None:
     _serve(20, longest=24, sample=4)
 
 
+def test_six_prompts_compiled() -> None:
+    _serve(6, longest=8, sample=2, cache_implementation="static")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_twenty_prompts_compiled() -> None:

@@ -87,10 +87,14 @@ class BucketedLayer(CacheLayerMixin):
         if not self.is_initialized:
             return
         while self.keys.shape[-2] < self.length + count:
-            more = self.sizes.at_least(self.keys.shape[-2] + 1) - self.keys.shape[-2]
-            self.keys, self.values = (
-                torch.nn.functional.pad(states, (0, 0, 0, more)) for states in (self.keys, self.values)
-            )
+            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+            if _lengths_change.get():
+                # A warm-up: what has grown lies otherwise than a prompt's, and to grow once more is another kernel.
+                self._grown(self.keys), self._grown(self.values)
+
+    def _grown(self, states: torch.Tensor) -> torch.Tensor:
+        size = states.shape[-2]
+        return torch.nn.functional.pad(states, (0, 0, 0, self.sizes.at_least(size + 1) - size))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         if not self.is_initialized:
