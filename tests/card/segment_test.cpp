@@ -267,6 +267,25 @@ TEST("segment: a fold reads other points than those that the step before has wri
   CHECK(check_segments(program, filled(space, 0)) == 4);
 }
 
+TEST("segment: columns of several cores are folded to their end") {
+  const Space space{12, 256, 4};
+  Program program;
+  program.lx_bytes = kCoreBytes;
+  const auto split = [&] { program.steps.back().slices = {4, 2}; };
+  const Dims extents{12, 256};
+  Operand sums = matrix(space, 1, kCodes);  // one for each row
+  sums.stick = -1;
+  sums.strides = {128, 0};
+  add(program, "neg", extents, {matrix(space, -1, kCodes), matrix(space, 0, kCodes)}, 1);
+  split();
+  add(program, "abs", extents, {matrix(space, 2, kCodes), matrix(space, -1, kCodes)}, 1);
+  split();
+  add_fold(program, extents, {sums, matrix(space, 2, kCodes)}, {4, 2});
+  Contents contents = filled(space, 0);
+  contents.lx.resize(8 * kCoreBytes);
+  CHECK(check_segments(program, contents) >= 2);
+}
+
 // A row of two halves, both of which read the number that the fold of the first one overwrites.
 TEST("segment: what a fold overwrites is read by other points of the row") {
   const Space space{40, 128, 1};

@@ -90,12 +90,23 @@ bool in_one_pass(const Member& earlier, const Member& later) {
   return true;
 }
 
+// Loops that go by core would end a fold at the end of a core's columns.
+bool splits_fold(const Member& a, const Member& b) {
+  const auto is_split = [](const Member& member) {
+    return member.step.op == OpCode::reduce && member.step.slices[static_cast<size_t>(member.shape.lanes)] > 1;
+  };
+  return (a.shape.in_lx || b.shape.in_lx) && (is_split(a) || is_split(b));
+}
+
 Passes passes_of(std::vector<Member> members) {
   Passes passes;
   for (Member& member : members) {
+    const auto goes_with = [&](const Member& other) {
+      return in_one_pass(other, member) && !splits_fold(other, member);
+    };
     const auto joins = [&](const std::vector<Member>& pass) {
       return !member.shape.only_rows && !pass[0].shape.only_rows && same_points(pass[0], member) &&
-             std::all_of(pass.begin(), pass.end(), [&](const Member& other) { return in_one_pass(other, member); });
+             std::all_of(pass.begin(), pass.end(), goes_with);
     };
     if (passes.empty() || !joins(passes.back())) passes.emplace_back();
     passes.back().push_back(std::move(member));
@@ -257,6 +268,7 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
       items.push_back({nullptr, row_step_of(pass[0], known)});
       continue;
     }
+    if (splits_fold(pass[0], pass[0])) return segment;
     items.push_back({pass_of(pass, known), nullptr});
     if (!items.back().pass) return segment;
   }
