@@ -83,3 +83,17 @@ def test_timing_mode_takes_the_same_time(python):
     assert run.returncode == timing.returncode == strict.returncode == 0, run.stderr + timing.stderr + strict.stderr
     assert run.stdout == strict.stdout and run.stdout.split()[-1] == "2048.0"
     assert timing.stdout.split()[:-1] == run.stdout.split()[:-1]
+
+
+@pytest.mark.parametrize("columns", [256, 1024])
+@pytest.mark.parametrize("rows", [1, 3, 12, 40])
+def test_norms_of_few_rows_fold_the_columns_of_all_cores(rows: int, columns: int) -> None:
+    """Cores that have no row of their own share the columns."""
+    torch.manual_seed(rows)
+    x = torch.randn(1, rows, columns, dtype=torch.float16)
+    weight, bias = torch.randn(columns).half(), torch.randn(columns).half()
+    given = [x.to("spyre"), (columns,), weight.to("spyre"), bias.to("spyre"), 1e-5]
+    found = torch.ops.aten.native_layer_norm(*given)
+    expected = torch.ops.aten.native_layer_norm(x.float(), (columns,), weight.float(), bias.float(), 1e-5)
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got.cpu().float(), wanted, rtol=2**-8, atol=2**-7)
