@@ -289,7 +289,8 @@ def _keep_mask(original: Any) -> Any:
     """A mask that masks nothing would be left out, and the program without it is another: each size would have two."""
 
     def ignore(*args: Any, **kwargs: Any) -> bool:
-        return not _keeps_masks.get() and original(*args, **kwargs)
+        kept = not torch.compiler.is_compiling() and _keeps_masks.get()  # which Dynamo could not follow
+        return not kept and original(*args, **kwargs)
 
     return ignore
 
