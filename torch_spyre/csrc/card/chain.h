@@ -17,7 +17,6 @@ constexpr size_t kLoops = 10, kOuterRows = 0, kInnerRows = 1;
 
 // Where a link finds its second operand: SEN169 codes or floats in memory, or one number for all lanes of a row.
 enum class Source : uint8_t { codes, floats, splat };
-constexpr int kSources = 3;
 
 // What a link does to the value x in registers; y is its operand.
 enum class LinkKind : uint8_t {
@@ -54,7 +53,6 @@ enum class LinkKind : uint8_t {
   fold_minimum_halves,
   fold_mul_halves,  // 32 lanes a row, the lower half first
 };
-constexpr int kLinkKinds = int(LinkKind::fold_mul_halves) + 1;
 
 // Row r of stick s is at `at` + r * `row_stride` + s * `stick_stride`. Of floats, lanes from 32 on lie `half` bytes
 // further than lane 0.

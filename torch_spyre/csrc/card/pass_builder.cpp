@@ -198,22 +198,24 @@ class Builder {
     finish(m, value);
   }
 
-  void add_binary(size_t m, const BinaryLink& binary) {
+  // One of the first two operands into registers, the second only if it is there already; gives the other.
+  size_t load_either(size_t m) {
     const int second = writer_of(m, 2);
-    const bool swapped = second != kNone && second == current_ && writer_of(m, 1) != second;
-    if (!swapped) load(m, 1);
-    const size_t other = swapped ? 1 : 2;
+    if (second != kNone && second == current_ && writer_of(m, 1) != second) return 1;
+    load(m, 1);
+    return 2;
+  }
+
+  void add_binary(size_t m, const BinaryLink& binary) {
+    const size_t other = load_either(m);
     save_if_current(m, other);
     keep_current(m + 1);
-    emit_with(swapped ? binary.swapped : binary.in_order, m, other);
+    emit_with(other == 1 ? binary.swapped : binary.in_order, m, other);
   }
 
   // a * b + c
   void add_fma(size_t m) {
-    const int second = writer_of(m, 2);
-    const bool swapped = second != kNone && second == current_ && writer_of(m, 1) != second;
-    if (!swapped) load(m, 1);
-    const size_t factor = swapped ? 1 : 2;
+    const size_t factor = load_either(m);
     save_if_current(m, factor);
     save_if_current(m, 3);
     keep_current(m + 1);

@@ -99,8 +99,8 @@ class PassRun {
   PassRun(const Where& where, const Pass& pass, const RowBlock& block, Scratch& scratch)
       : where_(where),
         pass_(pass),
-        in_floats_(where.local && block.inner.count() <= kTileRows && !pass.views_in_floats.empty()),
-        views_(in_floats_ ? pass.views_in_floats : pass.views),
+        views_(where.local && block.inner.count() <= kTileRows && !pass.views_in_floats.empty() ? pass.views_in_floats
+                                                                                                : pass.views),
         scratch_(scratch) {
     for (size_t i = 0; i < pass.loops; ++i) range_[i] = {0, pass.count[i]};
     range_[kOuterRows] = block.outer;
@@ -344,7 +344,6 @@ class PassRun {
 
   const Where& where_;
   const Pass& pass_;
-  const bool in_floats_;  // local LX
   const std::vector<View>& views_;
   Scratch& scratch_;
   Range range_[kLoops]{};
