@@ -15,6 +15,7 @@
 
 namespace spyre::detail {  // of tile_ops.cpp
 std::span<const TileOp> tile_ops(const char* simd);
+std::span<const TileOp> short_ops(const char* simd);
 void round_to_sen169(const char* simd, float* values, size_t n);
 }  // namespace spyre::detail
 
@@ -643,6 +644,37 @@ TEST("tile ops: rounding to SEN169 in fp32") {
   float one = 1 + 0x1p-10f;
   round_to_sen169(&one, 1);
   CHECK(one == 1 + 0x1p-9f);
+}
+
+// What is left of them after rounding is the rounding's: a 250th of a unit of SEN169 is 2^-17.
+TEST("tile ops: short ones, on every code and around") {
+  const struct {
+    const char* name;
+    double (*wanted)(double x);
+  } ops[] = {{"exp", [](double x) { return std::exp(x); }}, {"silu", [](double x) { return x / (1 + std::exp(-x)); }}};
+  const std::vector<float> in = unary_floats(50000);
+  for (const auto& op : ops) {
+    CHECK(find_short_op(op.name) && find_short_op(op.name) != find_tile_op(op.name, Domain::real));
+    std::vector<float> first;
+    for (const char* level : levels()) {
+      const auto table = detail::short_ops(level);
+      const auto found =
+          std::find_if(table.begin(), table.end(), [&](const TileOp& each) { return each.name == op.name; });
+      const std::vector<float> seen = run<float>(*found, std::vector<std::vector<float>>{in}, {});
+      if (first.empty()) first = seen;
+      CHECK(std::memcmp(seen.data(), first.data(), seen.size() * sizeof(float)) == 0);
+    }
+    for (size_t i = 0; i < in.size(); ++i) {
+      const double wanted = op.wanted(in[i]);
+      if (std::isnan(wanted) || std::fabs(wanted) > FLT_MAX) {
+        CHECK(std::bit_cast<uint32_t>(first[i]) ==
+              std::bit_cast<uint32_t>(float(std::isnan(wanted) ? std::nanf("") : wanted)));
+      } else {
+        CHECK(std::fabs(first[i] - wanted) <= std::fabs(wanted) * 0x1p-17 + FLT_TRUE_MIN);
+      }
+    }
+  }
+  CHECK(find_short_op("add") == nullptr);
 }
 
 TEST("tile ops: fold") {

@@ -108,14 +108,18 @@ const Level& level() {
 
 }  // namespace
 
-std::optional<LinkKind> unary_link(std::string_view op) {
-  constexpr std::pair<std::string_view, LinkKind> kUnary[] = {{"square", LinkKind::square},
-                                                              {"neg", LinkKind::neg},
-                                                              {"abs", LinkKind::magnitude},
-                                                              {"exp", LinkKind::exp},
-                                                              {"silu", LinkKind::silu}};
-  for (const auto& [name, kind] : kUnary)
-    if (name == op) return kind;
+std::optional<LinkKind> unary_link(std::string_view op, bool is_short) {
+  struct Row {
+    std::string_view name;
+    LinkKind kind, short_kind;
+  };
+  constexpr Row kUnary[] = {{"square", LinkKind::square, LinkKind::square},
+                            {"neg", LinkKind::neg, LinkKind::neg},
+                            {"abs", LinkKind::magnitude, LinkKind::magnitude},
+                            {"exp", LinkKind::exp, LinkKind::short_exp},
+                            {"silu", LinkKind::silu, LinkKind::short_silu}};
+  for (const Row& row : kUnary)
+    if (row.name == op) return is_short ? row.short_kind : row.kind;
   return {};
 }
 

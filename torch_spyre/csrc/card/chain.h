@@ -36,7 +36,9 @@ enum class LinkKind : uint8_t {
   neg,
   magnitude,
   exp,
-  silu,           // of x
+  silu,
+  short_exp,
+  short_silu,     // of x; short ones are good enough to be rounded to SEN169
   fma,            // x * y + z; the next link, which is an `addend`, has the z
   addend,         // not carried out
   canonical,      // every NaN becomes the canonical one
@@ -79,7 +81,7 @@ decltype(Link::run) find_link(LinkKind kind, Source source, Source addend = Sour
 struct BinaryLink {
   LinkKind in_order, swapped;  // x op y, y op x
 };
-std::optional<LinkKind> unary_link(std::string_view op);
+std::optional<LinkKind> unary_link(std::string_view op, bool is_short);
 std::optional<BinaryLink> binary_link(std::string_view op);
 // Folding what has the form of the source.
 std::optional<LinkKind> fold_link(std::string_view op, Source source);

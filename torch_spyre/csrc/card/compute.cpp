@@ -277,7 +277,11 @@ Domain domain_of(DataFormat format) {
 }
 
 const TileOp* tile_op_of(const Step& step) {
-  return step.operands.size() < 2 ? nullptr : find_tile_op(step.function, domain_of(step.operands.back().format));
+  if (step.operands.size() < 2) return nullptr;
+  const Domain domain = domain_of(step.operands.back().format);
+  const bool can_be_short = domain == Domain::real && step.operands[0].format == DataFormat::SEN169_FP16;
+  const TileOp* op = can_be_short ? find_short_op(step.function) : nullptr;
+  return op ? op : find_tile_op(step.function, domain);
 }
 
 void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& bases) {

@@ -180,8 +180,8 @@ class Builder {
       load(m, 1);
       if (current_ != kNone) settle_nans(current_);
       keep_current(m + 1);
-      if (!is_copy(step)) emit(*unary_link(name));
-    } else if (const auto unary = unary_link(name)) {
+      if (!is_copy(step)) emit(*unary_link(name, false));
+    } else if (const auto unary = unary_link(name, step.operands[0].format == DataFormat::SEN169_FP16)) {
       load(m, 1);
       keep_current(m + 1);
       emit(*unary);

@@ -69,11 +69,14 @@ struct Signature<f> {
   }
 };
 
+struct Table {
+  const TileOp* ops;
+  size_t count;
+};
 struct Level {
   const char* name;
   bool (*supported)();
-  const TileOp* ops;
-  size_t count;
+  Table ops, short_ops;
   void (*round_to_sen169)(float* values, size_t n);
 };
 
@@ -128,11 +131,18 @@ const Level& level() {
 
 }  // namespace
 
-std::span<const TileOp> tile_ops() { return {level().ops, level().count}; }
+std::span<const TileOp> tile_ops() { return {level().ops.ops, level().ops.count}; }
 
 const TileOp* find_tile_op(std::string_view name, Domain in) {
   for (const TileOp& op : tile_ops())
     if (op.in == in && op.name == name) return &op;
+  return nullptr;
+}
+
+const TileOp* find_short_op(std::string_view name) {
+  const Table& table = level().short_ops;
+  for (size_t i = 0; i < table.count; ++i)
+    if (table.ops[i].name == name) return &table.ops[i];
   return nullptr;
 }
 
@@ -155,11 +165,13 @@ float fold(const TileOp& op, const float* values, size_t n) {
 
 // For tests: one instruction set, empty where the machine lacks it.
 namespace detail {
-std::span<const TileOp> tile_ops(const char* simd) {
+std::span<const TileOp> table(const char* simd, Table Level::* which) {
   for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, simd) && level->supported()) return {level->ops, level->count};
+    if (!std::strcmp(level->name, simd) && level->supported()) return {(level->*which).ops, (level->*which).count};
   return {};
 }
+std::span<const TileOp> tile_ops(const char* simd) { return table(simd, &Level::ops); }
+std::span<const TileOp> short_ops(const char* simd) { return table(simd, &Level::short_ops); }
 void round_to_sen169(const char* simd, float* values, size_t n) {
   for (const Level* level : kLevels)
     if (!std::strcmp(level->name, simd) && level->supported()) level->round_to_sen169(values, n);

@@ -12,8 +12,9 @@ namespace spyre {
 // Elements as an operation sees them: reals decoded to fp32 (bool is 0.0 or 1.0 there), integers to int64.
 enum class Domain : uint8_t { real, integer };
 
-// Reals: within 3 units in the last place of fp32, special values as PyTorch has them; a NaN that an operation makes is
-// 0x7fc00000, whatever came in. Integers wrap in 64 bits, and division by zero gives 0 with remainder 0.
+// Reals: within 3 units in the last place of fp32 (short ones: a 250th of a unit of SEN169), special values as PyTorch
+// has them; a NaN that an operation makes is 0x7fc00000, whatever came in. Integers wrap in 64 bits, and division by
+// zero gives 0 with remainder 0.
 struct TileOp {
   const char* name;  // as in the op table
   int arity;
@@ -26,6 +27,7 @@ struct TileOp {
 
 std::span<const TileOp> tile_ops();                            // of the instruction set in use
 const TileOp* find_tile_op(std::string_view name, Domain in);  // null when there is none
+const TileOp* find_short_op(std::string_view name);            // of reals, for results that are rounded to SEN169
 
 // Rounds to what SEN169 can hold, as an op rounds, staying in fp32: sen169_to_float(sen169_from_float(x)) bit for bit.
 void round_to_sen169(float* values, size_t n);
