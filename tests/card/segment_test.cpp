@@ -5,6 +5,7 @@
 #include <random>
 
 #include "card/compute.h"
+#include "card/pieces.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -98,7 +99,8 @@ Program random_program(const Space& space, std::mt19937& random, int arguments) 
   const char* folds[] = {"add", "maximum", "minimum", "mul"};
   const int count = 1 + pick(12);
   for (int i = 0; i < count; ++i) {
-    const Operand to = place(pick(3 + arguments));
+    const int target = pick(3 + arguments);
+    const Operand to = place(target);
     const auto read = [&] {
       const int which = pick(8);
       if (which == 0) {
@@ -111,7 +113,22 @@ Program random_program(const Space& space, std::mt19937& random, int arguments) 
       }
       return which == 1 ? numbers(space, row_format) : place(pick(3 + arguments));
     };
-    switch (pick(7)) {
+    switch (pick(8)) {
+      case 6: {  // a concatenation, cut between sticks
+        const auto cut = int64_t(pick(int((space.columns + 63) / 64))) * 64;
+        for (const auto& [begin, end] : {std::pair{int64_t{0}, cut}, {cut, space.columns}}) {
+          const auto from = int64_t(pick(int((space.columns - (end - begin)) / 64) + 1)) * 64;
+          if (begin == end) continue;
+          const Operand other = place((target + 1 + pick(2 + arguments)) % (3 + arguments));
+          Step& part = add(OpCode::elementwise, unary[pick(6)], {to, other});
+          part.extents[1] = end - begin;
+          for (size_t k = 0; k < 2; ++k) {
+            Operand& operand = part.operands[k];
+            operand.offset += (k ? from : begin) / elements_per_stick(operand.format) * operand.strides[1];
+          }
+        }
+        break;
+      }
       case 0: {
         Step& fold = add(OpCode::reduce, folds[pick(4)], {numbers(space, row_format), place(pick(3 + arguments))});
         fold.reduced = 1;
@@ -150,13 +167,17 @@ Program random_program(const Space& space, std::mt19937& random, int arguments) 
 TEST("segment: random programs leave the bits that their steps leave one by one") {
   std::mt19937 random(7);
   Engine engine(2, false);
-  size_t together = 0;
+  size_t together = 0, cut = 0;
   for (int attempt = 0; attempt < 2000; ++attempt) {
     const int64_t rows = 1 + random() % (attempt % 4 ? 70 : 150);
     const Space space{rows, 1 + int64_t(random() % 400), 1 + int64_t(random()) % std::min<int64_t>(rows, 5),
                       random() % 2 == 0};
     const int arguments = 3;
     const Program program = random_program(space, random, arguments);
+    std::vector<Member> members;
+    for (size_t i = 0; i < program.steps.size(); ++i)
+      if (const auto shape = shape_of(program.steps[i])) members.push_back(member_of(i, program.steps[i], *shape));
+    cut += in_pieces(members).size() > members.size();
     Contents alone, segments;
     for (int i = 0; i < arguments; ++i) {
       alone.arguments.emplace_back(size_t(128 * rows * space.sticks(kCodes)));
@@ -184,6 +205,7 @@ TEST("segment: random programs leave the bits that their steps leave one by one"
     for (int i = 0; i < arguments; ++i) CHECK(alone.arguments[i] == segments.arguments[i]);
   }
   CHECK(together > 5000);  // steps that did not run alone
+  CHECK(cut > 100);        // programs with steps in pieces
 }
 
 namespace {
@@ -204,8 +226,9 @@ void add(Program& program, const char* function, Dims extents, std::vector<Opera
   Step step;
   step.op = OpCode::elementwise;
   step.function = function;
+  step.slices = Dims(extents.size(), 1);
+  step.slices[0] = cores;
   step.extents = std::move(extents);
-  step.slices = {cores, 1};
   step.operands = std::move(operands);
   program.steps.push_back(std::move(step));
 }
@@ -284,6 +307,35 @@ TEST("segment: columns of several cores are folded to their end") {
   Contents contents = filled(space, 0);
   contents.lx.resize(8 * kCoreBytes);
   CHECK(check_segments(program, contents) >= 2);
+}
+
+// Rotary embeddings, x * cos + (-x2, x1) * sin, of heads side by side or behind each other: one pass, in which nothing
+// is left in LX.
+TEST("segment: halves of rows that change places") {
+  constexpr int64_t kSticks = 4, kRows = 40;
+  for (const Dims& strides : {Dims{128, 128 * kRows * kSticks, 128 * kRows}, Dims{128, 128 * kRows, 3 * 128 * kRows}}) {
+    Program program;
+    program.lx_bytes = kCoreBytes;
+    const auto at = [&](int place, int64_t stick = 0) {
+      Operand operand = matrix({kRows, 64, 1}, place, kCodes);
+      operand.stick = 2;
+      operand.strides = strides;
+      operand.offset += stick * strides[2];
+      return operand;
+    };
+    const Dims whole{kRows, 3, 64 * kSticks}, half{kRows, 3, 32 * kSticks};
+    add(program, "mul", whole, {at(-1), at(0), at(1)}, 1);
+    add(program, "neg", half, {at(-2), at(0, kSticks / 2)}, 1);
+    add(program, "copy", half, {at(-2, kSticks / 2), at(0)}, 1);
+    add(program, "mul", whole, {at(-3), at(-2), at(2)}, 1);
+    add(program, "add", whole, {at(3), at(-1), at(-3)}, 1);
+    Contents contents = filled({3 * kRows, 64 * kSticks, 1}, 0);
+    contents.arguments.push_back(contents.arguments[0]);
+    CHECK(check_segments(program, contents) == 5);
+    const auto schedule = schedule_of(program);
+    CHECK(schedule->segments[0].items.size() == 1);
+    for (const View& view : schedule->segments[0].items[0].pass->views) CHECK(view.argument != kLx);
+  }
 }
 
 // A row of two halves, both of which read the number that the fold of the first one overwrites.

@@ -108,6 +108,34 @@ bool row_by_row(const Member& a, size_t i, const Member& b, size_t j) {
   return std::max(x->last, y->last) <= window + x->step;
 }
 
+int64_t sticks_of(const Member& member, const Operand& operand) {
+  const int64_t per_stick = elements_per_stick(operand.format);
+  return (lanes_of(member) + per_stick - 1) / per_stick;
+}
+
+// Whether operands have nothing in common though their spans overlap: they are different sticks of the same rows, in a
+// layout in which the larger stride is always behind all that the smaller ones reach.
+bool are_side_by_side(const Member& a, size_t i, const Member& b, size_t j) {
+  const auto distance = sticks_between(a, i, b, j);
+  if (!distance) return false;
+  const Operand &x = a.step.operands[i], &y = b.step.operands[j];
+  const int64_t first = sticks_of(a, x), second = sticks_of(b, y);
+  if (*distance < first && *distance > -second) return false;
+  const int64_t all = *distance > 0 ? *distance + second : first - *distance;
+  const int64_t stride = first > 1 ? x.strides[x.stick] : y.strides[y.stick];
+  std::vector<std::pair<int64_t, int64_t>> loops{{stride, all}};
+  const Dims points = x.in_lx() ? points_per_core(a.step) : a.step.extents;
+  for (size_t d = 0; d < points.size(); ++d)
+    if (static_cast<int>(d) != x.stick && a.step.extents[d] > 1) loops.emplace_back(x.strides[d], points[d]);
+  std::sort(loops.begin(), loops.end());
+  int64_t reached = kStickBytes;
+  for (const auto& [step, count] : loops) {
+    if (step < reached) return false;
+    reached += step * (count - 1);
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Shape> shape_of(const Step& step) {
@@ -154,10 +182,29 @@ int64_t rows_of(const Member& member) {
   return row == member.shape.lanes ? (points + kRow - 1) / kRow : points;
 }
 
+int64_t lanes_of(const Member& member) { return member.step.extents[member.shape.lanes]; }
+
+std::optional<int64_t> sticks_between(const Member& a, size_t i, const Member& b, size_t j) {
+  const Operand &x = a.step.operands[i], &y = b.step.operands[j];
+  const int lanes = a.shape.lanes;
+  if (lanes < 0 || b.shape.lanes != lanes || x.argument != y.argument || x.format != y.format || x.stick != lanes ||
+      y.stick != lanes || x.core_strides != y.core_strides || a.step.extents.size() != b.step.extents.size())
+    return {};
+  for (size_t d = 0; d < a.step.extents.size(); ++d) {
+    if (static_cast<int>(d) == lanes) continue;
+    if (a.step.extents[d] != b.step.extents[d] || a.step.slices[d] != b.step.slices[d]) return {};
+    if (a.step.extents[d] > 1 && x.strides[d] != y.strides[d]) return {};
+  }
+  const bool several_x = sticks_of(a, x) > 1, several_y = sticks_of(b, y) > 1;
+  const int64_t step = several_x ? x.strides[lanes] : y.strides[lanes], bytes = y.offset - x.offset;
+  if ((several_x && several_y && x.strides[lanes] != y.strides[lanes]) || step <= 0 || bytes % step) return {};
+  return bytes / step;
+}
+
 bool overlap(const Member& a, size_t i, const Member& b, size_t j) {
   const Operand &x = a.step.operands[i], &y = b.step.operands[j];
   return !x.is_constant() && x.argument == y.argument && a.spans[i].first < b.spans[j].second &&
-         b.spans[j].first < a.spans[i].second;
+         b.spans[j].first < a.spans[i].second && !are_side_by_side(a, i, b, j);
 }
 
 bool same_place(const Step& a, size_t i, const Step& b, size_t j) {

@@ -19,9 +19,10 @@ struct Shape {
 
 struct Member {
   size_t index;  // in the program
-  Step step;
+  Step step;     // or a piece of it
   Shape shape;
   std::vector<std::pair<int64_t, int64_t>> spans;  // bytes that each operand may touch; in LX, of one core
+  size_t place = index;                            // in the order of execution
 };
 
 // None: the step runs by itself.
@@ -30,6 +31,10 @@ Member member_of(size_t index, const Step& step, const Shape& shape);
 std::vector<std::pair<int64_t, int64_t>> spans_of(const Step& step);
 
 int64_t rows_of(const Member& member);
+int64_t lanes_of(const Member& member);  // of one that has some
+
+// How many sticks operand j of b lies behind operand i of a, where all but their sticks are at the same places.
+std::optional<int64_t> sticks_between(const Member& a, size_t i, const Member& b, size_t j);
 
 // Whether operand i of one step and j of the other are in the same memory and may touch the same bytes of it.
 bool overlap(const Member& a, size_t i, const Member& b, size_t j);

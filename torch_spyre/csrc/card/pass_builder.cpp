@@ -11,6 +11,12 @@ namespace {
 Dims points_of(const Member& member) { return member.shape.in_lx ? points_per_core(member.step) : member.step.extents; }
 
 bool is_copy(const Step& step) { return step.op == OpCode::copy || step.function == "copy"; }
+bool changes_sign(const Step& step) { return step.function == "neg" || step.function == "abs"; }
+
+// Whether what a step makes of codes are codes.
+bool passes_on(const Step& step) {
+  return (is_copy(step) || changes_sign(step)) && step.operands[1].format == DataFormat::SEN169_FP16;
+}
 
 // A dimension of a step, as the loops of a pass go along it.
 struct Dimension {
@@ -43,7 +49,7 @@ View view_of(const Member& member, size_t index, const Knowledge& known) {
             0,
             member.index,
             index,
-            known.local.contains({member.index, index})};
+            known.local.contains({member.place, index})};
   if (operand.is_constant()) return view;
   if (member.shape.lanes >= 0 && operand.stick == member.shape.lanes)
     view.source = operand.format == DataFormat::SEN169_FP16 ? Source::codes : Source::floats;
@@ -176,7 +182,7 @@ class Builder {
     const Step& step = members_[m].step;
     const std::string_view name = step.function;
     Value value;
-    if (is_copy(step) || name == "neg" || name == "abs") {  // NaNs pass as they are
+    if (is_copy(step) || changes_sign(step)) {  // NaNs pass as they are
       load(m, 1);
       if (current_ != kNone) settle_nans(current_);
       keep_current(m + 1);
@@ -266,10 +272,9 @@ class Builder {
     current_ = static_cast<int>(m);
     values_.resize(m + 1);
     values_[m] = value;
-    const bool rounded =
-        codes && is_copy(members_[m].step) && members_[m].step.operands[1].format == DataFormat::SEN169_FP16;
+    const bool rounded = codes && passes_on(members_[m].step);
     if (codes && !rounded && is_read_from(m + 1, current_)) emit(LinkKind::round, kNone, kNone, made_nans);
-    if (known_.dropped.contains(members_[m].index)) return;
+    if (known_.dropped.contains(members_[m].place)) return;
     if (!codes) settle_nans(current_);
     const bool copies = codes && copies_memory(m);
     const bool was_rounded = rounded || pass_->code.back().link == LinkKind::round;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compute.h"
+#include "pieces.h"
 #include "segment.h"
 
 namespace spyre {
@@ -125,10 +126,16 @@ class Readers {
   explicit Readers(const Program& program) {
     for (size_t i = 0; i < program.steps.size(); ++i) all_.push_back(member_of(i, program.steps[i], {}));
   }
+  // With others in the place of the steps from `begin` to `end`.
+  Readers(const Readers& readers, size_t begin, size_t end, const std::vector<Member>& members)
+      : all_(readers.all_.begin(), readers.all_.begin() + static_cast<int64_t>(begin)) {
+    all_.insert(all_.end(), members.begin(), members.end());
+    all_.insert(all_.end(), readers.all_.begin() + static_cast<int64_t>(end), readers.all_.end());
+  }
 
   // Whether a step later than `beside` reads anything of it, or one until then that reads another place than it wrote.
   bool read(const Member& writer, size_t beside) const {
-    for (size_t at = writer.index + 1; at < all_.size(); ++at) {
+    for (size_t at = writer.place + 1; at < all_.size(); ++at) {
       const Member& later = all_[at];
       for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size(); ++i)
         if (overlap(writer, 0, later, i) && !(at <= beside && same_place(writer.step, 0, later.step, i))) return true;
@@ -138,7 +145,7 @@ class Readers {
   }
   // Whether a step from `end` on reads anything of it.
   bool read_from(size_t end, const Member& writer) const {
-    for (size_t at = writer.index + 1; at < all_.size(); ++at) {
+    for (size_t at = writer.place + 1; at < all_.size(); ++at) {
       const Member& later = all_[at];
       for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size() && at >= end; ++i)
         if (overlap(writer, 0, later, i)) return true;
@@ -154,21 +161,23 @@ class Readers {
 struct Planned {
   size_t begin, end;
   Passes passes;
+  size_t after = end;  // the place of what comes behind
+  std::shared_ptr<const Readers> readers{};
 };
 
 // LX that a block of rows fills and reads before the next block begins: all blocks of a thread can have the same
 // memory, which stays in its cache. What is read there must have been written there, to the last byte.
 class Local {
  public:
-  Local(const Planned& planned, const Readers& readers) {
+  explicit Local(const Planned& planned) {
     for (const auto& pass : planned.passes)
       for (const Member& member : pass) members_.push_back(&member);
     for (const Member* member : members_) {
       const int row = member->shape.row;
       for (size_t d = 0; d < member->step.slices.size() && member->shape.in_lx; ++d)
         if (static_cast<int>(d) != row && member->step.slices[d] > 1) return;
-      if (writes_lx(*member) && fills_span(*member) && !readers.read_from(planned.end, *member))
-        writers_.insert(member->index);
+      if (writes_lx(*member) && fills_span(*member) && !planned.readers->read_from(planned.after, *member))
+        writers_.insert(member->place);
     }
     while (drop_one()) continue;
   }
@@ -177,7 +186,7 @@ class Local {
     std::set<std::pair<size_t, size_t>> found;
     for (const Member* member : members_)
       for (size_t i = 0; i < member->step.operands.size(); ++i)
-        if (i == 0 ? writers_.contains(member->index) : meets_writer(*member, i)) found.insert({member->index, i});
+        if (i == 0 ? writers_.contains(member->place) : meets_writer(*member, i)) found.insert({member->place, i});
     return found;
   }
 
@@ -189,14 +198,14 @@ class Local {
   }
   bool meets_writer(const Member& reader, size_t operand) const {
     return std::any_of(members_.begin(), members_.end(), [&](const Member* writer) {
-      return writer->index < reader.index && writers_.contains(writer->index) && overlap(*writer, 0, reader, operand);
+      return writer->place < reader.place && writers_.contains(writer->place) && overlap(*writer, 0, reader, operand);
     });
   }
   // Whether the writers before it have left all that an operand may touch.
   bool is_covered(const Member& reader, size_t operand) const {
     std::vector<std::pair<int64_t, int64_t>> parts;
     for (const Member* writer : members_)
-      if (writer->index < reader.index && writers_.contains(writer->index)) parts.push_back(writer->spans[0]);
+      if (writer->place < reader.place && writers_.contains(writer->place)) parts.push_back(writer->spans[0]);
     std::sort(parts.begin(), parts.end());
     int64_t reached = reader.spans[operand].first;
     for (const auto& [from, to] : parts)
@@ -204,15 +213,15 @@ class Local {
     return reached >= reader.spans[operand].second;
   }
   bool drop_around(const Member& member, size_t operand) {
-    return std::erase_if(writers_, [&](size_t index) {
+    return std::erase_if(writers_, [&](size_t place) {
              const auto writer = std::find_if(members_.begin(), members_.end(),
-                                              [&](const Member* each) { return each->index == index; });
+                                              [&](const Member* each) { return each->place == place; });
              return overlap(**writer, 0, member, operand);
            }) > 0;
   }
   bool drop_one() {
     for (const Member* member : members_) {
-      if (writes_lx(*member) && !writers_.contains(member->index) && drop_around(*member, 0)) return true;
+      if (writes_lx(*member) && !writers_.contains(member->place) && drop_around(*member, 0)) return true;
       for (size_t i = 1; i < member->step.operands.size(); ++i)
         if (meets_writer(*member, i) && !is_covered(*member, i) && drop_around(*member, i)) return true;
     }
@@ -220,7 +229,7 @@ class Local {
   }
 
   std::vector<const Member*> members_;
-  std::set<size_t> writers_;
+  std::set<size_t> writers_;  // their places
 };
 
 // What a block of rows leaves in local LX may be kept there in floats, decoded: if that holds for all of it.
@@ -242,7 +251,7 @@ void keep_floats(std::vector<Segment::Item>& items, int64_t rows_of_core) {
     if (items[i].pass) items[i].pass->views_in_floats = std::move(found[i]);
 }
 
-Segment segment_of(const Planned& planned, const Readers& readers) {
+Segment segment_of(const Planned& planned) {
   Segment segment;
   segment.begin = planned.begin;
   segment.end = planned.end;
@@ -256,12 +265,12 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
       segment.rows_of_core = member.shape.row == member.shape.lanes ? (points + kRow - 1) / kRow : points;
     }
   if (cores == 1) segment.rows_of_core = segment.rows;
-  Knowledge known{cores, segment.rows_of_core, {}, Local(planned, readers).operands()};
+  Knowledge known{cores, segment.rows_of_core, {}, Local(planned).operands()};
   for (const auto& pass : planned.passes)
     for (const Member& member : pass)
       if (member.step.operands[0].in_lx() && member.step.op != OpCode::reduce && !member.shape.only_rows &&
-          !readers.read(member, pass.back().index))
-        known.dropped.insert(member.index);
+          !planned.readers->read(member, pass.back().place))
+        known.dropped.insert(member.place);
   std::vector<Segment::Item> items;
   for (const auto& pass : planned.passes) {
     if (pass[0].shape.only_rows) {
@@ -281,13 +290,18 @@ Segment segment_of(const Planned& planned, const Readers& readers) {
 
 std::shared_ptr<const Schedule> schedule_of(const Program& program) {
   std::vector<Planned> all;
-  const Readers readers(program);
+  const auto readers = std::make_shared<const Readers>(program);
   Group group;
   const auto close = [&](size_t end) {
     if (group.empty()) return;
-    std::vector<Member> members = group.take();
-    const size_t begin = members[0].index;
-    all.push_back({begin, end, passes_of(std::move(members))});
+    std::vector<Member> members = group.take(), pieces = in_pieces(members);
+    const size_t begin = members[0].index, after = begin + pieces.size();
+    auto here = readers;
+    if (pieces.size() != members.size()) {
+      for (size_t i = 0; i < pieces.size(); ++i) pieces[i].place = begin + i;
+      here = std::make_shared<const Readers>(*readers, begin, end, pieces);
+    }
+    all.push_back({begin, end, passes_of(std::move(pieces)), after, std::move(here)});
   };
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (group.add(i, program.steps[i])) continue;
@@ -298,7 +312,7 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program) {
 
   auto schedule = std::make_shared<Schedule>();
   for (const Planned& planned : all) {
-    schedule->segments.push_back(segment_of(planned, readers));
+    schedule->segments.push_back(segment_of(planned));
     const Segment& segment = schedule->segments.back();
     if (segment.items.empty()) continue;
     for (size_t i = segment.begin; i < segment.end; ++i)

@@ -92,8 +92,8 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program);
 // What is known of the operands of a segment's steps.
 struct Knowledge {
   int64_t cores = 1, rows_of_core = 1;
-  std::set<size_t> dropped;                   // steps whose results nobody reads from memory
-  std::set<std::pair<size_t, size_t>> local;  // (step, operand) in LX that no other segment, and no other block, sees
+  std::set<size_t> dropped;                   // places of steps whose results nobody reads from memory
+  std::set<std::pair<size_t, size_t>> local;  // (place, operand) in LX that no other segment, and no other block, sees
 };
 
 // The pass over members with the same points, or null if it needs too many slots.

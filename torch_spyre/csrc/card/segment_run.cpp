@@ -331,7 +331,7 @@ class PassRun {
   // To what a chain will meet after so many rows: of the same stick, or of the next, which is often far away, where no
   // hardware expects it.
   static int64_t ahead(const Bound& bound, const Area& area) {
-    if (area.rows > kTileRows || area.sticks == 1) return kTileRows * bound.row_stride;
+    if (area.rows > kTileRows || area.sticks == 1) return kTileRows / 2 * bound.row_stride;
     return bound.stick_stride * (area.pairs_of_sticks ? 2 : 1);
   }
 
