@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from tests.fuzz.execute import Failure
 from tests.fuzz.generate import generate, settings_of
@@ -17,6 +17,7 @@ from tests.fuzz.shrink import shrink
 from tests.fuzz.worker import Worker, failure_of
 
 CHUNK = 50  # programs of the same settings that one worker runs in a row, sharing their kernels
+OTHER = {"run": "strict", "strict": "run"}  # modes
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,23 @@ def fuzz(
 ) -> Summary:
     """Run the programs of these seeds; failures are as they were found. ``progress`` hears of each.
 
-    ``plans``: those programs that are compiled with several plans, "few" or "all" of them.
+    ``plans``: those programs that are compiled with several plans, "few" or "all" of them, and run in both modes.
     """
     summary, lock, start = Summary(), threading.Lock(), time.monotonic()
     chunks = list(_chunks(seeds, plans))
 
     def work() -> None:
-        worker = Worker("run")
+        worker, other = Worker("run"), Worker("strict")
         try:
             while chunk := _take(chunks, worker.mode, lock, plans):
-                mode = settings_of(chunk[0], plans).mode
-                if mode != worker.mode:
-                    worker.close()
-                    worker = Worker(mode)
+                if settings_of(chunk[0], plans).mode != worker.mode:
+                    worker, other = other, worker
+                    if not plans:
+                        other.close()
                 for seed in chunk:
                     answer = worker.run_seed(seed, plans)
+                    if plans:
+                        answer = _compared(answer, other.run_seed(seed, plans))
                     with lock:
                         before = len(summary.found)
                         _count(summary, seed, answer, plans)
@@ -85,6 +88,7 @@ def fuzz(
                             progress(summary, len(summary.found) > before)
         finally:
             worker.close()
+            other.close()
 
     threads = [threading.Thread(target=work) for _ in range(jobs)]
     for thread in threads:
@@ -93,6 +97,15 @@ def fuzz(
         thread.join()
     summary.found.sort(key=lambda found: found.seed)
     return summary
+
+
+def _compared(answer: dict, other: dict) -> dict:
+    """The answer of one mode, with a failure if that of the other one has one, or other bits."""
+    if "failure" in answer or "failure" in other:
+        return answer if "failure" in answer else other
+    if answer["bits"] != other["bits"]:
+        return answer | {"failure": asdict(Failure("modes", "run and strict mode give other bits"))}
+    return answer
 
 
 def _chunks(seeds: Iterable[int], plans: str) -> Iterator[list[int]]:
@@ -134,11 +147,14 @@ def _count(summary: Summary, seed: int, answer: dict, plans: str) -> None:
 
 def shrunk(found: Found) -> Found:
     """The failure again, in processes of its own, by the smallest program that shows it."""
-    workers: dict[str, Worker] = {}
+    workers = {mode: Worker(mode) for mode in OTHER}
 
     def run(program: Program) -> Failure | None:
-        worker = workers.setdefault(program.settings.mode, Worker(program.settings.mode))
-        return worker.run(program)
+        mode = program.settings.mode
+        answer = workers[mode].run(program)
+        if found.failure.kind == "modes":
+            answer = _compared(answer, workers[OTHER[mode]].run(program))
+        return failure_of(answer)
 
     try:
         again = run(found.program)

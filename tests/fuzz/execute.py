@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import warnings
@@ -33,8 +34,8 @@ PLANS: dict[str, tuple[dict[str, Any], ...]] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """``where``: the tensor; ``what``: why; ``kind``: values, form, plans (values that depend on one), error, crash,
-    hang, or pytorch: not the card's."""
+    """``where``: the tensor; ``what``: why; ``kind``: values, form, plans (values that depend on one), modes (values
+    that depend on one of run and strict), error, crash, hang, or pytorch: not the card's."""
 
     kind: str
     what: str
@@ -61,6 +62,7 @@ class Checked:
     failure: Failure | None
     hinted: bool = False  # it has hints, which are met
     faster: bool = False  # the modelled time is shorter with LX planning than without
+    bits: str = ""  # a digest of the results
 
 
 def check(program: Program) -> Checked:
@@ -99,7 +101,8 @@ def _compare_plans(program: Program) -> Checked:
             return Checked(failure)
     if unhinted != program and (failure := _differing_bits(names, _planned(unhinted)({})[0], first, "no hints")):
         return Checked(failure)
-    return Checked(None, unhinted != program, faster)
+    digest = hashlib.sha256(b"".join(_bits(tensor).numpy().tobytes() for tensor in first)).hexdigest()
+    return Checked(None, unhinted != program, faster, digest)
 
 
 def _planned(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor], float]]:

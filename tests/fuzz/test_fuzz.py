@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.fuzz import bounds, execute, reference
+from tests.fuzz import bounds, driver, execute, reference
 from tests.fuzz.bounds import Invalid, Ref
 from tests.fuzz.driver import fuzz, shrunk
 from tests.fuzz.execute import Failure
 from tests.fuzz.generate import generate
 from tests.fuzz.program import Input, Program, Settings, Step, from_json
 from tests.fuzz.shrink import shrink
-from tests.fuzz.worker import Worker
+from tests.fuzz.worker import Worker, failure_of
 
 EXIT = "__import__('os')._exit(3)"
 
@@ -30,7 +30,7 @@ def test_programs():
     ("count", "plans"), [(20, "few"), pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_plans_change_no_result(count, plans):
-    """Cores, LX planning and hints: the same bits. Every other program runs in strict mode."""
+    """Cores, LX planning and hints: the same bits, in strict mode too."""
     summary = fuzz(range(count), jobs=2, plans=plans)
     report = [f"seed {f.seed}: {f.failure}\n{f.program.code()}" for f in map(shrunk, summary.found[:3])]
     assert not summary.found, "\n\n".join([str(summary), *report])
@@ -126,6 +126,15 @@ def test_other_bits_are_found(monkeypatch):
     assert found.what == "v0: 35 of 35 elements are others with {'sencores': 3}"
 
 
+def test_modes_that_differ_are_found():
+    same, other = {"bits": "1"}, {"bits": "2"}
+    assert failure_of(driver._compared(same, dict(same))) is None
+    found = failure_of(driver._compared(same, other))
+    assert found is not None and found.kind == "modes"
+    failed = {"failure": {"kind": "error", "what": "no"}, "program": {}}
+    assert failure_of(driver._compared(same, failed)) == Failure("error", "no")
+
+
 def test_hints_are_written_around_their_steps():
     steps = tuple(replace(step, hint="tiles={'M': 2}" if step.op in ("mul", "slice") else "") for step in CHAIN.steps)
     lines = replace(CHAIN, steps=steps).code().splitlines()
@@ -150,8 +159,8 @@ def test_a_crash_is_a_failure_of_its_program():
     fatal = Program(Settings(), CHAIN.inputs, (Step("v0", "slice", ("a0",), {"index": EXIT}),), 0, ("v0",))
     worker = Worker("run")
     try:
-        assert worker.run(fatal) == Failure("crash", "the process ended with code 3")
-        assert worker.run(CHAIN) is None
+        assert failure_of(worker.run(fatal)) == Failure("crash", "the process ended with code 3")
+        assert failure_of(worker.run(CHAIN)) is None
     finally:
         worker.close()
 

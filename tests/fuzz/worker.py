@@ -37,7 +37,7 @@ def main() -> None:
         torch.spyre.reset_fallback_counts()
         checked = check(program)
         answer: dict[str, Any] = {"steps": len(program.steps), "fallbacks": torch.spyre.fallback_counts()}
-        answer |= {"hinted": checked.hinted, "faster": checked.faster}
+        answer |= {"hinted": checked.hinted, "faster": checked.faster, "bits": checked.bits}
         if checked.failure is not None:
             answer |= {"failure": asdict(checked.failure), "program": json.loads(program.to_json())}
         print(json.dumps(answer), file=answers)
@@ -54,9 +54,8 @@ class Worker:
     def run_seed(self, seed: int, plans: str = "") -> dict[str, Any]:
         return self._ask({"seed": seed, "plans": plans})
 
-    def run(self, program: Program) -> Failure | None:
-        assert program.settings.mode == self.mode
-        return failure_of(self._ask({"program": json.loads(program.to_json())}))
+    def run(self, program: Program) -> dict[str, Any]:
+        return self._ask({"program": json.loads(program.to_json())})
 
     def close(self) -> None:
         if self._process is not None:
