@@ -15,6 +15,8 @@ from torch_spyre._inductor import config
 from torch_spyre.models import hugging_face
 from torch_spyre.models.buckets import ladder
 
+transformers = pytest.importorskip("transformers")
+
 PROMPT = tiny.prompts(1, 11)
 
 
@@ -112,7 +114,7 @@ def test_a_smaller_model_assists(models: tuple[Any, Any], do_sample: bool) -> No
 def test_a_static_cache_of_windows_compiles_one_step(name: str) -> None:
     host, card = tiny.decoder(name), tiny.decoder(name).to("spyre", torch.float16)
     expected = host.generate(PROMPT, max_new_tokens=12, do_sample=False)
-    cache = tiny.transformers.StaticCache(config=card.config, max_cache_len=32)
+    cache = transformers.StaticCache(config=card.config, max_cache_len=32)
     torch._dynamo.reset()
     counters.clear()
     with torch.spyre.fallback("error"):  # of 16 tokens: it is full on the way

@@ -159,10 +159,17 @@ def _fastest(plan: Plan) -> Plan:
         plans += choose_layouts(as_it_is)
     for each in plans[1:]:
         insert_restickify(each)
+    possible, reasons = [], []
     for each in plans:
-        lift_ops(each)
-        divide_work(each)
-    return min(plans, key=lambda each: each.planned_us)
+        try:
+            lift_ops(each)
+            divide_work(each)
+            possible.append(each)
+        except Unsupported as reason:  # one core would reach too far: in other layouts it may not
+            reasons.append(reason)
+    if not possible:
+        raise reasons[0]
+    return min(possible, key=lambda each: each.planned_us)
 
 
 def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:
