@@ -111,6 +111,8 @@ class Card {
   bool share_memory(const Schedule& schedule, const std::vector<Held>& arguments) const;
   void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
   void run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx);
+  void run_with_epilogue(const Program& program, size_t product, const Segment& next,
+                         const std::vector<std::byte*>& bases, std::byte* lx);
   void run_job(Job& job);
   Picoseconds wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int stream);
   void settle_lx(Program& program) const;

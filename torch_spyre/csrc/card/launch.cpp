@@ -185,12 +185,30 @@ void Card::run_program(const Program& program, const std::vector<Held>& argument
     for (size_t i = 0; i < program.steps.size(); ++i) run_step(program, i, arguments, lx);
     return;
   }
-  for (const Segment& segment : program.schedule->segments) {
-    if (!segment.items.empty())
-      run_segment(engine_, program, segment, bases, lx.block ? address(lx) : nullptr);
+  std::byte* const scratchpads = lx.block ? address(lx) : nullptr;
+  const std::vector<Segment>& segments = program.schedule->segments;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    if (s + 1 < segments.size() && !segments[s + 1].behind_tasks.empty())
+      run_with_epilogue(program, segment.begin, segments[++s], bases, scratchpads);
+    else if (!segment.items.empty())
+      run_segment(engine_, program, segment, bases, scratchpads);
     else
       for (size_t i = segment.begin; i < segment.end; ++i) run_step(program, i, arguments, lx);
   }
+}
+
+void Card::run_with_epilogue(const Program& program, size_t product, const Segment& next,
+                             const std::vector<std::byte*>& bases, std::byte* lx) {
+  const Step& step = program.steps[product];
+  std::vector<std::byte*> sides;
+  for (const Operand& operand : step.operands) sides.push_back(operand.in_lx() ? lx : bases[operand.argument]);
+  engine_.parallel_for(step.products->tasks(), [&](int64_t task) {
+    const CardArithmetic arithmetic;
+    step.products->run(task, sides);
+    for (const RowBlock& block : next.behind_tasks[static_cast<size_t>(task)])
+      run_block(program, next, block, bases, lx);
+  });
 }
 
 void Card::run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx) {

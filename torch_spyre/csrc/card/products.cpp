@@ -186,6 +186,18 @@ void Products::run(int64_t task, const std::vector<std::byte*>& bases) const {
     integers ? multiply_integers(item(index), bases) : multiply(item(index), bases);
 }
 
+std::vector<Products::Written> Products::written_by(int64_t task) const {
+  std::vector<Written> all;
+  const int64_t bytes = element_bytes(formats_[kC]);
+  for (int64_t index = task * bundle_; index < std::min((task + 1) * bundle_, items()); ++index) {
+    const Item one = item(index);
+    for (const RowRun& run : one.rows)
+      all.push_back(
+          {(one.at[kC] + run.c.at) * bytes, run.c.stride * bytes, run.count, one.columns, stick_strides_[kC] * bytes});
+  }
+  return all;
+}
+
 void Products::multiply(const Item& item, const std::vector<std::byte*>& bases) const {
   const auto matrix = [&](size_t side, int64_t row_stride) {
     std::byte* base = bases[side] + item.at[side] * element_bytes(formats_[side]);

@@ -21,6 +21,12 @@ class Products {
   // `bases[i]` is where the argument of operand i begins. Throws ValueRange where a checked integer does not fit.
   void run(int64_t task, const std::vector<std::byte*>& bases) const;
 
+  // Rows of C: from byte `at` on, so many bytes apart, `columns` of each, whose sticks are `stick_stride` bytes apart.
+  struct Written {
+    int64_t at, stride, count, columns, stick_stride;
+  };
+  std::vector<Written> written_by(int64_t task) const;
+
  private:
   // What a set of cores does together: all points of the batch dimensions along which B moves, and in each the same
   // rows of A and C, cut into blocks, and columns from where the group begins.

@@ -117,6 +117,7 @@ struct Step {
 };
 
 struct Schedule;  // segment.h
+struct Segment;
 
 struct Program {
   std::string name;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compute.h"
+#include "epilogue.h"
 #include "pieces.h"
 #include "segment.h"
 
@@ -312,10 +313,14 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program) {
 
   auto schedule = std::make_shared<Schedule>();
   for (const Planned& planned : all) {
-    schedule->segments.push_back(segment_of(planned));
-    const Segment& segment = schedule->segments.back();
-    if (segment.items.empty()) continue;
-    for (size_t i = segment.begin; i < segment.end; ++i)
+    Segment segment = segment_of(planned);
+    if (!segment.items.empty() && segment.begin > 0)
+      segment.behind_tasks = blocks_behind_tasks(program, segment.begin - 1, segment);
+    const bool follows = !segment.behind_tasks.empty(), alone = segment.items.empty();
+    const size_t begin = segment.begin - (follows ? 1 : 0), end = segment.end;
+    schedule->segments.push_back(std::move(segment));
+    if (alone) continue;
+    for (size_t i = begin; i < end; ++i)
       for (size_t operand = 0; operand < program.steps[i].operands.size(); ++operand) {
         const int argument = program.steps[i].operands[operand].argument;
         if (argument < 0) continue;

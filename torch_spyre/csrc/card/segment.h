@@ -72,6 +72,18 @@ struct RowStep {
   std::vector<View> views;  // by operand
 };
 
+struct Range {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
+};
+
+// A block of rows, of one core or of several, or of one of a pass's other loops.
+struct RowBlock {
+  Range outer, inner;
+  size_t loop = kOuterRows;
+  Range along = outer;
+};
+
 struct Segment {
   size_t begin = 0, end = 0;  // steps
   int64_t rows = 1, rows_of_core = 1;
@@ -80,6 +92,8 @@ struct Segment {
     std::unique_ptr<const RowStep> row;
   };
   std::vector<Item> items;  // none: its steps run one after the other
+  // Of a pass behind a product that need not wait for all of it: what each task of the product lets it do.
+  std::vector<std::vector<RowBlock>> behind_tasks;
 };
 
 struct Schedule {
@@ -102,7 +116,9 @@ std::unique_ptr<Pass> pass_of(const std::vector<Member>& members, const Knowledg
 std::optional<View> in_floats(const View& view, int64_t rows_of_core);
 std::unique_ptr<const RowStep> row_step_of(const Member& member, const Knowledge& known);
 
-// `bases[i]` is where argument i begins, and `lx` where the scratchpads do.
+// `bases[i]` is where argument i begins, and `lx` where the scratchpads do. A block is of the only pass of a segment.
+void run_block(const Program& program, const Segment& segment, const RowBlock& block,
+               const std::vector<std::byte*>& bases, std::byte* lx);
 void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
                  std::byte* lx);
 

@@ -65,18 +65,6 @@ constexpr int64_t kAll = int64_t{1} << 40;  // more than there can be
 
 bool is_fold(LinkKind kind) { return kind >= LinkKind::fold_add; }
 
-struct Range {
-  int64_t begin, end;
-  int64_t count() const { return end - begin; }
-};
-
-// A block of rows, of one core or of several, or of one of a pass's other loops.
-struct RowBlock {
-  Range outer, inner;
-  size_t loop = kOuterRows;
-  Range along = outer;
-};
-
 struct Where {
   const Program& program;
   const std::vector<std::byte*>& bases;
@@ -444,14 +432,25 @@ std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
   return far_apart(tiles_of_rows(segment), static_cast<size_t>(threads));
 }
 
+Scratch& scratch_of_thread() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
 }  // namespace
+
+void run_block(const Program& program, const Segment& segment, const RowBlock& block,
+               const std::vector<std::byte*>& bases, std::byte* lx) {
+  const Where where{program, bases, lx, nullptr};
+  PassRun(where, *segment.items[0].pass, block, scratch_of_thread()).run();
+}
 
 void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
                  std::byte* lx) {
   const std::vector<RowBlock> blocks = blocks_of(segment, engine.threads());
   engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
     const CardArithmetic arithmetic;
-    static thread_local Scratch scratch;
+    Scratch& scratch = scratch_of_thread();
     const bool one_core = blocks[index].outer.count() == 1 && blocks[index].loop == kOuterRows;
     const Where where{program, bases, lx, one_core ? scratch.local_lx(2 * program.lx_bytes) : nullptr};
     for (const Segment::Item& item : segment.items) {
