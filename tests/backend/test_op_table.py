@@ -14,8 +14,8 @@ def test_pointwise_rows_are_the_cards_tile_operations():
 
 def test_folds_use_tile_operations_of_two_inputs():
     binary = {name for name, arity, *_ in _C.tile_ops() if arity == 2}
-    positions = {"argmax", "argmin"}
-    assert {row.function for row in OPS.values() if row.kind in ("reduction", "scan")} <= binary | positions
+    others = {"argmax", "argmin", "wide_add", "variance"}
+    assert {row.function for row in OPS.values() if row.kind in ("reduction", "scan")} <= binary | others
 
 
 @pytest.mark.parametrize("row", [r for r in OPS.values() if r.kind == "pointwise"], ids=lambda row: row.name)
@@ -27,10 +27,13 @@ def test_references_take_their_inputs_and_parameters(row):
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("sum", 15.0), ("mean", 2.5), ("amax", 5.0), ("amin", 0.0), ("prod", 0.0), ("any", 1.0), ("all", 0.0)],
+    [
+        *[("sum", 15.0), ("mean", 2.5), ("amax", 5.0), ("amin", 0.0), ("prod", 0.0), ("any", 1.0), ("all", 0.0)],
+        *[("wide_sum", 15.0), ("wide_mean", 2.5), ("variance", 17.5 / 6)],
+    ],
 )
 def test_reductions_over_two_dimensions(name, want):
-    assert OPS[name].reference(torch.arange(6.0).view(2, 3), [0, 1]).item() == want
+    assert OPS[name].reference(torch.arange(6.0).view(2, 3), [0, 1]).item() == pytest.approx(want)
 
 
 def test_argmax_counts_in_row_major_order_over_the_folded_dimensions():

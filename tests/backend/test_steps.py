@@ -135,6 +135,8 @@ fold {op} over c0: 5/5, c1: 200/1
     [
         ("sum", "SEN169_FP16", "add", [], [0.0]),
         ("mean", "IEEE_FP32", "add", [0.005], [0.0, 0.005]),
+        ("wide_mean", "IEEE_FP32", "wide_add", [0.005], [0.0, 0.005]),
+        ("variance", "IEEE_FP32", "variance", [0.005], [0.0, 0.005]),
         ("amax", "SEN169_FP16", "maximum", [], ["-inf"]),
         ("amin", "IEEE_INT32", "minimum", [], [2.0**62]),
         ("all", "SEN169_FP16", "logical_and", [], [1.0]),

@@ -85,6 +85,7 @@ def test_a_kernel_without_steps_only_allocates(compiled, monkeypatch):
     layout = _C.SpyreTensorLayout([0, 64], torch.float16)
     fields = {"device_size": layout.device_size, "stride_map": layout.stride_map, "device_dtype": "SEN169_FP16"}
     description = {
+        "name": "nothing",
         "steps": [],
         "inputs": [],
         "outputs": [{"size": [0, 64], "stride": [64, 1], "dtype": "float16", "layout": fields}],

@@ -1,5 +1,6 @@
 """Compiled kernels on disk: found again, checked, bounded, shared."""
 
+import hashlib
 import os
 import shutil
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_spyre import _C
+from torch_spyre import _C, directories
 from torch_spyre._inductor import config
 from torch_spyre.execution import kernel_cache, store
 from torch_spyre.execution.signature import Argument
@@ -23,7 +24,8 @@ def directory(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setattr(kernel_cache.KERNELS, "counts", Counter())
     monkeypatch.setattr(kernel_cache.KERNELS, "bytes_used", {})
-    return tmp_path / "kernels"
+    monkeypatch.setattr(store, "_warned", set())
+    return tmp_path / "kernels" / "spyre"
 
 
 def description(name: str = "add", filler: int = 0) -> dict:
@@ -118,12 +120,6 @@ def test_beside_inductors_cache_by_default(monkeypatch, tmp_path):
     assert kernel_cache.directory() == Path(default_cache_dir(), "spyre")
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path / "file" / "kernels"))
-    assert find() == find() == description()
-
-
 def test_the_least_recently_used_goes_first(directory):
     with config.patch(kernel_cache_bytes=35_000):
         for name in "abc":
@@ -145,11 +141,14 @@ def test_nothing_is_left_aside(directory):
 
 
 def test_what_a_killed_process_left_aside_is_swept_and_what_is_being_written_is_not(directory):
-    (directory / "aside" / "left").mkdir(parents=True)
-    (directory / "aside" / "left" / "half").write_text("an entry")
-    with store.aside(directory) as writing:
+    directory.mkdir(parents=True, mode=0o700)
+    left = directory / "aside" / "entry-0123456789abcdef"
+    left.mkdir(parents=True)
+    (left / "half").write_text("an entry")
+    with directories.private(directory) as folder, store.aside(folder) as writing:
         find("a")
-        assert list((directory / "aside").iterdir()) == [writing]
+        (kept,) = (directory / "aside").iterdir()
+        assert os.path.sameopenfile(writing, os.open(kept, os.O_RDONLY))
     assert list((directory / "aside").iterdir()) == []
 
 
@@ -188,11 +187,72 @@ def test_processes_share_a_cache(python, directory):
 
 def test_an_entry_that_vanishes_while_it_is_read_is_built_again(monkeypatch, directory):
     find()
-    read = kernel_cache.spyrecode.read
+    read = directories.read_file
 
-    def vanish(path):
-        shutil.rmtree(path)
-        return read(path)
+    def vanish(*arguments):
+        shutil.rmtree(directory)
+        monkeypatch.setattr(directories, "read_file", read)
+        return read(*arguments)
 
-    monkeypatch.setattr(kernel_cache.spyrecode, "read", vanish)
+    monkeypatch.setattr(directories, "read_file", vanish)
     assert find() == description()
+    assert kernel_cache.stats()["rebuilt"] == 1
+
+
+def test_an_entry_whose_checksums_fit_and_that_cannot_be_prepared_is_built_again(directory):
+    def prepare(found: dict) -> str:
+        return "prepared " + found["outputs"]["name"]
+
+    good = description() | {"outputs": {"name": "x"}}
+    kernel_cache.find_or_build("kernel", SIGNATURE, lambda: good, prepare)
+    (manifest,) = directory.rglob("manifest.json")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"name": "x"', b'"nobody": 1'))
+    (manifest.parent / store.CHECKSUM).write_bytes(hashlib.sha256(manifest.read_bytes()).digest())
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, lambda: good, prepare) == "prepared x"
+    assert kernel_cache.stats()["rebuilt"] == 1
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never, prepare) == "prepared x"
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b"1e999", b'"x"', b"\xff\xfe", b""], ids=repr)
+def test_manifests_that_are_something_else_are_built_again(directory, content):
+    find()
+    (manifest,) = directory.rglob("manifest.json")
+    manifest.write_bytes(content)
+    (manifest.parent / store.CHECKSUM).write_bytes(hashlib.sha256(content).digest())
+    assert find() == description()
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+
+
+@pytest.mark.parametrize("instead", ["file", "link", "pipe", "pipe of a file"])
+def test_an_entry_that_is_none_is_built_again(directory, tmp_path, instead):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "manifest.json").write_text("mine")
+    find()
+    (manifest,) = directory.rglob("manifest.json")
+    if instead == "pipe of a file":
+        manifest.unlink()
+        os.mkfifo(manifest)
+    else:
+        entry = manifest.parent
+        shutil.rmtree(entry)
+        {"file": entry.touch, "link": lambda: entry.symlink_to(precious), "pipe": lambda: os.mkfifo(entry)}[instead]()
+    assert find() == description()
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+    assert (precious / "manifest.json").read_text() == "mine"
+
+
+def test_a_program_of_another_kind_in_an_entry_is_compiled_again(directory, python):
+    """Through a real op: the entry's checksums fit, its outputs are nonsense."""
+    code = """
+        import torch
+        from torch_spyre.execution import kernel_cache
+        x = torch.ones(4, 64, dtype=torch.float16, device="spyre")
+        print((x + x).cpu().sum().item(), kernel_cache.stats()["rebuilt"])
+    """
+    assert python(code).stdout == "512.0 0\n"
+    for manifest in directory.rglob("manifest.json"):
+        manifest.write_bytes(manifest.read_bytes().replace(b'"float16"', b'"Tensor"'))
+        (manifest.parent / store.CHECKSUM).write_bytes(hashlib.sha256(manifest.read_bytes()).digest())
+    done = python(code)
+    assert done.stdout == "512.0 1\n", done.stderr

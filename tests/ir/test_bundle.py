@@ -60,3 +60,36 @@ def test_broken_bundles_are_refused(old, new, message):
         chain = bundle.parse(text.replace(old, new, 1))
         moves = [bundle.moves_of(superdsc.loads(file)) for file in files]
         bundle.verify(chain, {bundle.file_name(i): each for i, each in enumerate(moves)})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(%0, %1)", "(%0, %7)", "nothing says what %7 is"),
+        ("[0, 1]", "[0]", "symbol_ids must be one number per value"),
+        ("[0, 1]", "[0, x]", "symbol_ids must be one number per value"),
+        ("(d0 * 256)", "(d0 / 256)", "affine_map must multiply"),
+        ("(d0 * 256)", "(d0 * 9999999999999)", "a turn moves an address"),
+        ("%c4 step", "%c1000000000 step", "a count of 1 to 65536"),
+        ("%c4 step", "%c0 step", "a count of 1 to 65536"),
+        ("%c4 step", f"%c{'9' * 5000} step", "cannot read"),
+        ("  }\n}\n", "", "has no end"),
+        ("    return\n", "    }\n    }\n    }\n    return\n", "no place here"),
+    ],
+)
+def test_damaged_bundles_are_refused_by_name(old, new, message):
+    text, files = emitted()
+    with pytest.raises(bundle.InvalidBundle, match=message):
+        chain = bundle.parse(text.replace(old, new, 1))
+        bundle.verify(chain, {f"sdsc_{i}.json": bundle.moves_of(superdsc.loads(file)) for i, file in enumerate(files)})
+
+
+def test_loops_are_neither_endless_nor_bottomless():
+    loops = [f"scf.for %t{i} = %c0 to %c65536 step %c1 {{" for i in range(10_000)]
+    deep = "\n".join(["module {", "func.func @k() {", *loops, *["}"] * 10_002])
+    with pytest.raises(bundle.InvalidBundle, match="more than 16 loops inside each other"):
+        bundle.parse(deep)
+    run = 'sdscbundle.sdsc_execute () {sdsc_filename = "sdsc_0.json", symbol_ids = []}'
+    wide = "\n".join(["module {", "func.func @k() {", *loops[:2], run, *["}"] * 4])
+    with pytest.raises(bundle.InvalidBundle, match="4294967296 steps with loops written out"):
+        bundle.verify(bundle.parse(wide), {"sdsc_0.json": ()})

@@ -234,3 +234,67 @@ def test_emitted_files_pass_the_rules_and_read_back_byte_for_byte(spec):
     verify_dsc(dsc)
     assert dumps(dsc) == text
     assert json.loads(text) == emit(spec, 7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"0_add":' * 100_000,
+        '{"0_add": NaN}',
+        '{"0_add": ' + "9" * 5000 + "}",
+        "x" * (1 << 24 | 1),
+        "",
+        "null",
+    ],
+    ids=["deep list", "deep object", "nan", "digits", "long", "empty", "null"],
+)
+def test_texts_that_are_no_file_are_refused(text):
+    with pytest.raises(InvalidSuperDSC):
+        verify_dsc(loads(text))
+
+
+def places(part, path=()):
+    yield path
+    for key in part if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ():
+        yield from places(part[key], (*path, key))
+
+
+@pytest.mark.parametrize("text", [ADD, MEAN, GATHER, FETCH], ids=["add", "mean", "gather", "fetch"])
+@pytest.mark.parametrize("value", [None, 2**62, -1, 1.5, "", "x" * 99, [], {}, [[]], True], ids=repr)
+def test_any_field_may_hold_anything(text, value):
+    """The rules refuse by name or let pass what means the same; nothing else happens."""
+    good = emitted(text)
+    for path in list(places(good))[1:]:
+        damaged = json.loads(dumps(good))
+        part = damaged
+        for key in path[:-1]:
+            part = part[key]
+        part[path[-1]] = value
+        try:
+            verify_dsc(damaged)
+        except InvalidSuperDSC as error:
+            assert len(str(error)) < 1000
+        else:
+            show(damaged)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ADD.replace("5/5", "9" * 5000 + "/5"),
+        ADD.replace("floor(c1/64)", "floor(c1/0)"),
+        ADD.replace("Mod(c1, 64)", "Mod(c1, 0)"),
+        ADD.replace("c0, ", "+".join(["c0"] * 5000) + ", ", 1),
+        ADD.replace("SEN169_FP16", "__class__"),
+        ADD.replace('"1": 2.5', '"1": [2]'),
+        ADD.replace('"1": 2.5', '"x": 2'),
+        '{"op":' * 100_000,
+        '{"op": 1}',
+        "[]",
+        "",
+    ],
+)
+def test_texts_that_are_no_op_spec_are_refused(text):
+    with pytest.raises(ValueError, match="OpSpec|read|neither|line"):
+        verify(parse_op_spec(text))

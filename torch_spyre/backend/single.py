@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,11 @@ from ..ir import superdsc
 from .compile import compile_bundle
 
 Array = npt.NDArray[Any]
+
+# A file alone gets memory for all its tensors, and arrays of their elements on the host: the largest weights fit.
+MOST_BYTES = 1 << 30
+MOST_ELEMENTS = 1 << 28
+MOST_ARGUMENTS = 64
 
 TORCH_TYPES = {
     "SEN169_FP16": torch.float16,
@@ -66,6 +72,8 @@ def load(text: str) -> Single:
     name, _, op = superdsc.body(dsc)
     memory: dict[int, int] = {}
     pool = 1 + max((label["argument_"] for label in op["labeledDs_"]), default=-1)
+    if pool > MOST_ARGUMENTS:
+        raise superdsc.InvalidSuperDSC(f"{name}: argument_: a file alone has {MOST_ARGUMENTS} arguments at most")
     for label in op["labeledDs_"]:
         where = label["argument_"] if label["argument_"] >= 0 else pool
         end = max(label["poolOffset_"], 0) + label["sizeBytes_"]
@@ -77,6 +85,14 @@ def load(text: str) -> Single:
     ]
     updates = bool(op["scheduleTree_"][-1]["indirect_"])
     sizes = [memory.get(i, 128) for i in range(max(memory) + 1)]
+    if sum(sizes) > MOST_BYTES:
+        raise superdsc.InvalidSuperDSC(
+            f"{name}: sizeBytes_: the tensors take {sum(sizes)} bytes, a file alone gets {MOST_BYTES}"
+        )
+    if (elements := sum(prod(tensor.shape) for tensor in tensors)) > MOST_ELEMENTS:
+        raise superdsc.InvalidSuperDSC(
+            f"{name}: N_: the tensors have {elements} elements, a file alone may have {MOST_ELEMENTS}"
+        )
     return Single(name, text, dsc, tensors, sizes, pool, updates)
 
 
@@ -109,7 +125,7 @@ def random_inputs(op: Single, seed: int) -> list[Array]:
             return generator.integers(0, tensor.index_below, tensor.shape)
         if "INT" in tensor.operand["format"]:
             return generator.integers(0, 100, tensor.shape)
-        return generator.standard_normal(tensor.shape)
+        return generator.standard_normal(tensor.shape, np.float32)
 
     return [one(tensor) for tensor in inputs_of(op)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,12 @@ from .. import _C
 from .._inductor import logging
 from .._inductor.loop_ir import Kernel, from_json
 from . import kernel_cache
+from .compile_time import compiling
 from .launches import Launch
 from .signature import signature_of
+from .whole_imports import whole_imports
+
+log = logging.get_logger(__name__)
 
 
 def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
@@ -24,13 +29,30 @@ def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan
 
 def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
     signature = signature_of(inputs)
+    how = "loaded from cache"
 
     def compile_here() -> dict[str, Any]:
-        from .._inductor.compiler import compile_kernel
+        with whole_imports():
+            from .._inductor.compiler import compile_kernel
 
+        nonlocal how
+        how = "compiled"
         return compile_kernel(from_json(text), signature)
 
-    description = kernel_cache.find_or_build(text, signature, compile_here)
+    start = time.perf_counter()
+    plan, description = kernel_cache.find_or_build(text, signature, compile_here, _prepare)
+    log.info("kernel %s: %s in %.1f ms", description["name"], how, 1000 * (time.perf_counter() - start))
+    return plan, description
+
+
+def _prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
+    """What runs a description, which may be wrong if it was found: then this fails, and not a launch."""
+    for size, stride in description["inputs"]:
+        _check_place(size, stride)
+    for output in description["outputs"]:
+        _check_place(output["size"], output["stride"])
+        if not isinstance(_allocation(output)["dtype"], torch.dtype):
+            raise TypeError(f"an output has the dtype {output['dtype']!r}")
     # Tensors of no elements have no memory to launch with, and nothing to do.
     runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
     return _C.prepare_kernel(description) if runs else None, description
@@ -53,10 +75,15 @@ class SpyreKernel(_C.CompiledKernel):
         with self._lock:
             if self.has_variant(inputs):  # another thread was first
                 return
-            with logging.artifacts_in(self._artifacts):
+            with compiling(), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             launch = None if plan is None else Launch(plan, code)
             self.add_variant(inputs, code["inputs"], [_allocation(output) for output in code["outputs"]], plan, launch)
+
+
+def _check_place(size: Any, stride: Any) -> None:
+    if len(size) != len(stride) or not all(type(number) is int for number in (*size, *stride)):
+        raise TypeError(f"a tensor has the size {size} and the strides {stride}")
 
 
 def _allocation(output: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def json_number(value: float | str) -> float | str:
 
 def is_given(value: Any) -> bool:
     """Whether this stands for a number that a launch gives: "%2" is number 2 of them."""
-    return isinstance(value, str) and value[:1] == "%" and value[1:].isdecimal()
+    return isinstance(value, str) and value[:1] == "%" and value[1:].isdecimal() and value.isascii() and len(value) < 9
 
 
 def per_core(shape: Sequence[Dim]) -> dict[str, Any]:

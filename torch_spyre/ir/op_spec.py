@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,20 +137,102 @@ def to_json(spec: OpSpec) -> str:
     return json.dumps(fields)
 
 
+# What a text may hold at most.
+MOST_TEXT = 1 << 20
+MOST_LINE = 1 << 13
+MOST_LOOPS = MOST_ARGS = 64
+MOST_TERMS = 64  # of a coordinate
+MOST_NUMBER = 1 << 40
+
+
 def parse_op_spec(text: str) -> OpSpec:
     """The OpSpec that :func:`print_op_spec` or :func:`to_json` wrote; InvalidOpSpec names what it cannot read."""
+    if len(text) > MOST_TEXT:
+        raise InvalidOpSpec(f"the text has {len(text)} characters, the limit is {MOST_TEXT}")
     try:
-        return _from_fields(json.loads(text) if text.lstrip().startswith("{") else _read_lines(text))
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise InvalidOpSpec(f"this is no OpSpec: {type(error).__name__} {error}") from error
+        fields = json.loads(text) if text.lstrip().startswith("{") else _read_lines(text)
+    except (ValueError, RecursionError) as error:  # no JSON; a number of thousands of digits; too deep
+        if isinstance(error, InvalidOpSpec):
+            raise
+        raise InvalidOpSpec(f"this is no OpSpec: {str(error)[:200]}") from error
+    _check(fields, _SPEC, "")
+    return _from_fields(fields)
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
+
+
+def _count(value: Any, least: int = 0) -> bool:
+    return type(value) is int and least <= value <= MOST_NUMBER
+
+
+def _number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= 1 << 64) or type(value) is str
+
+
+def _list(holds: Callable[[Any], bool], most: int = MOST_LOOPS) -> Callable[[Any], bool]:
+    return lambda value: type(value) is list and len(value) <= most and all(map(holds, value))
+
+
+def _map(holds: Callable[[Any], bool], name: str = r"[0-9]{1,4}") -> Callable[[Any], bool]:
+    return lambda value: (
+        type(value) is dict
+        and len(value) <= MOST_LOOPS
+        and all(re.fullmatch(name, key) and holds(each) for key, each in value.items())
+    )
+
+
+_EXPRESSION = _is(str)
+_SPEC: dict[str, Callable[[Any], bool]] = {
+    "op": _is(str),
+    "is_reduction": _is(bool),
+    "iteration_space": _map(lambda given: _list(_count)(given) and len(given) == 2, r"\w{1,64}"),
+    "args": _list(_is(dict), MOST_ARGS),
+    "op_info": _is(dict),
+}
+_TENSOR: dict[str, Callable[[Any], bool]] = {
+    "is_input": _is(bool),
+    "arg_index": lambda value: _count(value, -1),
+    "device_dtype": lambda value: type(value) is str and value in DataFormats.__members__,
+    "device_size": _list(_count),
+    "device_coordinates": _list(_EXPRESSION),
+    "allocation": _map(_count, "pool|lx"),
+    "core": lambda value: value is None or _EXPRESSION(value),
+}
+_INFO: dict[str, Callable[[Any], bool]] = {
+    "constants": _map(_number),
+    "formats": _map(_is(str)),
+    "parameters": _list(_number, MOST_LOOPS + 1),
+    "reduced": _list(_is(str)),
+    "bounds": _map(lambda extent: _count(extent, 1)),
+    "checked": lambda value: value in (True, False),
+    "source": _is(str),
+}
+
+
+def _check(fields: Any, schema: Mapping[str, Callable[[Any], bool]], path: str, optional: bool = False) -> None:
+    """Raises InvalidOpSpec where a field is missing or holds something else than it should."""
+    if type(fields) is not dict:
+        raise InvalidOpSpec(f"this is no OpSpec: {path or 'it'} must be an object")
+    for name, holds in schema.items():
+        if name not in fields:
+            if optional or name == "core":
+                continue
+            raise InvalidOpSpec(f"this is no OpSpec: {path}{name} is missing")
+        if not holds(fields[name]):
+            raise InvalidOpSpec(f"this is no OpSpec: {path}{name}: {str(fields[name])[:200]}")
 
 
 def _from_fields(fields: dict[str, Any]) -> OpSpec:
+    _check(fields["op_info"], _INFO, "op_info.", optional=True)
+    for i, arg in enumerate(fields["args"]):
+        _check(arg, _TENSOR, f"args[{i}].")
     args = [
         TensorArg(
             arg["is_input"],
             arg["arg_index"],
-            getattr(DataFormats, arg["device_dtype"]),
+            DataFormats.__members__[arg["device_dtype"]],
             arg["device_size"],
             [_expression(c) for c in arg["device_coordinates"]],
             arg["allocation"],
@@ -170,9 +253,11 @@ _ARG = re.compile(
 
 def _read_lines(text: str) -> dict[str, Any]:
     first, *lines = text.strip("\n").split("\n")
+    if any(len(line) > MOST_LINE for line in (first, *lines)):
+        raise InvalidOpSpec(f"a line has more than {MOST_LINE} characters")
     head = _HEAD.fullmatch(first)
     if not head:
-        raise InvalidOpSpec(f"this is no OpSpec, it begins with: {first}")
+        raise InvalidOpSpec(f"this is no OpSpec, it begins with: {first[:200]}")
     info, args = {}, []
     for line in lines:
         if line.startswith("  with "):
@@ -180,7 +265,7 @@ def _read_lines(text: str) -> dict[str, Any]:
         elif arg := _ARG.fullmatch(line):
             places = [place for place in arg["place"].split("+") if place]
             index = next((int(place[3:]) for place in places if place.startswith("arg")), -1)
-            allocation = dict(place.split("@") for place in places if "@" in place)
+            allocation = dict(place.split("@", 1) for place in places if "@" in place)
             args.append(
                 {
                     "is_input": arg["role"] == "in ",
@@ -193,7 +278,7 @@ def _read_lines(text: str) -> dict[str, Any]:
                 }
             )
         else:
-            raise InvalidOpSpec(f"{head['op']}: cannot read the line: {line.strip()}")
+            raise InvalidOpSpec(f"{head['op'][:99]}: cannot read the line: {line.strip()[:200]}")
     space = dict(re.findall(r"(\w+): (\d+/\d+)", head["space"]))
     return {
         "op": head["op"],
@@ -206,17 +291,20 @@ def _read_lines(text: str) -> dict[str, Any]:
 
 # A coordinate is a sum of terms [factor*]atom. Read by hand: sympy's own parser evaluates what it reads.
 _TERM = re.compile(
-    r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*)?(?:(?P<number>\d+)"
-    r"|floor\((?P<tile>[^/]+)/(?P<sticks>\d+)\)|Mod\((?P<lane>[^,]+),(?P<length>\d+)\)|(?P<plain>\w+(?:\(\w+\))?))"
+    r"(?P<sign>[+-]?)(?:(?P<factor>[0-9]{1,13})\*)?(?:(?P<number>[0-9]{1,13})(?!\w)"
+    r"|floor\((?P<tile>\w+(?:\(\w+\))?)/(?P<sticks>[1-9][0-9]{0,3})\)"
+    r"|Mod\((?P<lane>\w+(?:\(\w+\))?),(?P<length>[1-9][0-9]{0,3})\)|(?P<plain>\w{1,64}(?:\(\w+\))?))"
 )
 
 
 def _expression(text: str) -> sympy.Expr:
-    rest, total = text.replace(" ", ""), sympy.S.Zero
-    while rest:
+    rest, total = text[:MOST_LINE].replace(" ", ""), sympy.S.Zero
+    for count in itertools.count():
+        if not rest:
+            break
         term = _TERM.match(rest)
-        if not term:
-            raise InvalidOpSpec(f"cannot read the coordinate {text!r}")
+        if not term or count == MOST_TERMS or len(text) > MOST_LINE:
+            raise InvalidOpSpec(f"cannot read the coordinate {text[:200]!r}")
         rest = rest[term.end() :]
         if term["number"]:
             value = sympy.Integer(int(term["number"]))
@@ -231,5 +319,7 @@ def _expression(text: str) -> sympy.Expr:
 
 
 def _atom(text: str) -> sympy.Expr:
-    name = re.fullmatch(r"IndirectAccess\(arg(\d+)\)", text)
+    name = re.fullmatch(r"IndirectAccess\(arg([0-9]{1,4})\)", text)
+    if not name and not re.fullmatch(r"[^\W\d]\w{0,63}", text):
+        raise InvalidOpSpec(f"{text[:99]!r} is neither a loop symbol nor IndirectAccess(argN)")
     return indirect(int(name[1])) if name else symbol(text)

@@ -141,7 +141,9 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
         if isinstance(value, str):
             if not is_given(value):
                 yield "op_info.constants", f"{value!r} of input {position} is no number"
-        elif position in integer_constants(spec) and (not isfinite(value) or value != int(value)):
+        elif position in integer_constants(spec) and not (
+            isfinite(value) and value == int(value) and abs(value) < 2**63
+        ):
             yield "op_info.constants", f"input {position} is an integer, not {value}"
     wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
     given = len(spec.op_info.get("parameters", ()))

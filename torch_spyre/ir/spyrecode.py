@@ -1,55 +1,162 @@
-"""SpyreCode: a compiled kernel as a directory, a manifest in JSON and blobs with checksums."""
+"""SpyreCode: a compiled kernel as a directory, a manifest in JSON and blobs with checksums.
+
+A directory may come from anywhere: what is in it is read as data, within limits, and refused where it breaks a rule.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
-import shutil
+import re
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from .. import directories
 
 VERSION = 1
 MANIFEST = "manifest.json"
+MOST_BYTES = 1 << 30  # of a manifest, and of all blobs
+_OWN_FILES = re.compile(r"manifest\.(json|sha256)|(buffer|program)_\d+\.bin")
+
+Reader = Callable[[str, int], bytes]  # of a file of the directory, by its name; at most so many bytes
+HostStep = Callable[..., Any]
+F = TypeVar("F", bound=HostStep)
+
+HOST_STEPS: dict[str, HostStep] = {}
 
 
 class CorruptSpyreCode(RuntimeError):
     """A directory that is not what was written. The message names the file; delete the directory and compile again."""
 
 
+def host_step(function: F) -> F:
+    """Allow directories to name this function of torch_spyre as a step on the host, and no other."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    if function.__module__.split(".")[0] != "torch_spyre":
+        raise ValueError(f"a host step is a function of torch_spyre, not {name}")
+    HOST_STEPS[name] = function
+    return function
+
+
 def write(path: str | os.PathLike[str], description: dict[str, Any]) -> None:
-    """Store what ``_C.prepare_kernel`` takes. All or nothing: who reads meanwhile sees the old directory or the new."""
-    blobs: dict[str, bytes] = {}
-    manifest = _manifest(description, blobs)
-    verify(manifest)
-    target = Path(path)
-    beside = target.with_name(f"{target.name}.{os.getpid()}.new")
-    beside.mkdir(parents=True)
+    """Store what ``_C.prepare_kernel`` takes. All or nothing: who reads meanwhile sees the old directory or the new.
+
+    What is replaced is a directory that this function wrote, or an empty one; FileExistsError for everything else.
+    """
+    files = pack(description)
+    target = Path(os.path.abspath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for name, data in blobs.items():
-            (beside / name).write_bytes(data)
-        (beside / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
-        shutil.rmtree(target, ignore_errors=True)
-        beside.rename(target)
+        _check_replaceable(parent, target)
+        beside = directories.new_name(f".{target.name[:64]}.")
+        os.mkdir(beside, dir_fd=parent)
+        try:
+            _fill(parent, beside, files)
+            _replace(parent, beside, target.name)
+        finally:
+            _remove_own(parent, beside)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        os.close(parent)
+
+
+def pack(description: dict[str, Any]) -> dict[str, bytes]:
+    """The files of a directory."""
+    files: dict[str, bytes] = {}
+    manifest = _manifest(description, files)
+    verify(manifest)
+    return {**files, MANIFEST: json.dumps(manifest, indent=1, allow_nan=False).encode() + b"\n"}
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The description that was written there. Raises CorruptSpyreCode where a file is missing or has changed."""
-    root = Path(path)
     try:
-        manifest = json.loads((root / MANIFEST).read_text())
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise CorruptSpyreCode(f"{path}: {error}") from error
+    try:
+        return unpack(lambda name, most: directories.read_file(directory, name, most))
+    except CorruptSpyreCode as error:
+        raise CorruptSpyreCode(f"{path}: {error}") from error
+    finally:
+        os.close(directory)
+
+
+def unpack(file: Reader) -> dict[str, Any]:
+    """The description that a directory's files say. Raises CorruptSpyreCode."""
+    try:
+        manifest = json.loads(file(MANIFEST, MOST_BYTES))
         verify(manifest)
-        blobs = {name: (root / name).read_bytes() for name in manifest["blobs"]}
-    except (OSError, ValueError) as error:
-        raise CorruptSpyreCode(f"{root}: {error}") from error
-    for name, data in blobs.items():
-        if hashlib.sha256(data).hexdigest() != manifest["blobs"][name]:
-            raise CorruptSpyreCode(f"{root / name}: the checksum is not that of the manifest")
-    return _description(manifest, blobs)
+        blobs = {name: file(name, size) for name, size in _sizes(manifest).items()}
+        for name, data in blobs.items():
+            if hashlib.sha256(data).hexdigest() != manifest["blobs"][name]:
+                raise CorruptSpyreCode(f"{name}: the checksum is not that of the manifest")
+        return _description(manifest, blobs)
+    except (OSError, ValueError, RecursionError) as error:  # the last of JSON that is too deep
+        raise CorruptSpyreCode(str(error)) from error
+
+
+def _check_replaceable(parent: int, target: Path) -> None:
+    """Refuses to replace what :func:`write` has not written: somebody may need it."""
+    try:
+        found = os.stat(target.name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    refused = f"{target} is not replaced by SpyreCode:"
+    if not stat.S_ISDIR(found.st_mode):
+        raise FileExistsError(f"{refused} it is no directory")
+    if found.st_uid != os.geteuid():
+        raise FileExistsError(f"{refused} it belongs to another user")
+    directory = os.open(target.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        names = sorted(os.listdir(directory))
+        foreign = [name for name in names if not _OWN_FILES.fullmatch(name)]
+        if foreign:
+            raise FileExistsError(f"{refused} it has {foreign[0]}, which is no part of one")
+        if names and not _is_spyrecode(directory):
+            raise FileExistsError(f"{refused} its {MANIFEST} is missing, damaged or something else's")
+    finally:
+        os.close(directory)
+
+
+def _is_spyrecode(directory: int) -> bool:
+    try:
+        manifest = json.loads(directories.read_file(directory, MANIFEST, MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == "SpyreCode"
+
+
+def _fill(parent: int, name: str, files: dict[str, bytes]) -> None:
+    directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        directories.write_files(directory, files, mode=0o666)  # the umask says who may read it
+    finally:
+        os.close(directory)
+
+
+def _replace(parent: int, beside: str, name: str) -> None:
+    """Put a directory in the place of another, which then lies beside if it was not empty."""
+    try:
+        os.rename(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except OSError:
+        directories.exchange(parent, beside, name)
+
+
+def _remove_own(parent: int, name: str) -> None:
+    """Take away the files of a directory, and with them the directory if they were all."""
+    with suppress(FileNotFoundError):
+        directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            for file in filter(_OWN_FILES.fullmatch, os.listdir(directory)):
+                os.unlink(file, dir_fd=directory)
+        finally:
+            os.close(directory)
+        os.rmdir(name, dir_fd=parent)
 
 
 def _manifest(description: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
@@ -74,7 +181,6 @@ def _manifest(description: dict[str, Any], blobs: dict[str, bytes]) -> dict[str,
         else:
             place = {key: step.get(key, 0) for key in ("argument", "offset", "buffer")}
             execution.append({"command": "DataTransfer", "direction": step["type"], **place})
-    known = ("name", "arguments", "allocate", "buffers", "steps")
     return {
         "format": "SpyreCode",
         "version": VERSION,
@@ -83,8 +189,11 @@ def _manifest(description: dict[str, Any], blobs: dict[str, bytes]) -> dict[str,
         "preparation": preparation,
         "execution": execution,
         "blobs": {name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
-        "more": {key: value for key, value in description.items() if key not in known},
+        "more": {key: value for key, value in description.items() if key not in _DESCRIBED},
     }
+
+
+_DESCRIBED = ("name", "arguments", "allocate", "buffers", "steps")  # by other fields than "more"
 
 
 def _description(manifest: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
@@ -94,7 +203,7 @@ def _description(manifest: dict[str, Any], blobs: dict[str, bytes]) -> dict[str,
         if each["command"] == "ComputeOnDevice":
             steps.append({"type": "Compute", "program": json.loads(pointers[each["job_bin_ptr"]])})
         elif each["command"] == "ComputeOnHost":
-            steps.append({"type": "HostCompute", "function": _function(each["function"])})
+            steps.append({"type": "HostCompute", "function": HOST_STEPS[each["function"]]})
         else:
             steps.append({"type": each["direction"]} | {key: each[key] for key in ("argument", "offset", "buffer")})
     description = {
@@ -108,23 +217,11 @@ def _description(manifest: dict[str, Any], blobs: dict[str, bytes]) -> dict[str,
     return description | {"buffers": buffers} if buffers else description
 
 
-# Host steps are functions of this package: a directory must not make a process call anything else.
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: HostStep) -> str:
     name = f"{function.__module__}:{function.__qualname__}"
-    if not _ours(name):
-        raise ValueError(f"a host step can be stored when it is a function of torch_spyre, not {name}")
+    if HOST_STEPS.get(name) is not function:
+        raise ValueError(f"a host step can be stored when torch_spyre declares it as one, not {name}")
     return name
-
-
-def _ours(name: str) -> bool:
-    module, _, function = name.partition(":")
-    return module.split(".")[0] == "torch_spyre" and function.isidentifier()
-
-
-def _function(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
 
 
 COMMANDS: dict[str, dict[str, type]] = {
@@ -139,21 +236,27 @@ RULES: list[tuple[str, Callable[[dict[str, Any]], bool], str]] = [
     ("format", lambda m: m["format"] == "SpyreCode", "must be SpyreCode"),
     ("version", lambda m: m["version"] == VERSION, f"must be {VERSION}: compile again"),
     ("name", lambda m: isinstance(m["name"], str), "must be a text"),
-    ("arguments", lambda m: all(type(size) is int and size >= 0 for size in m["arguments"]), "must be sizes in bytes"),
-    ("preparation", lambda m: all(_command(c, PREPARATION) for c in m["preparation"]), "must allocate and transfer"),
-    ("execution", lambda m: all(_command(c, EXECUTION) for c in m["execution"]), "must compute and transfer"),
+    ("arguments", lambda m: _all(m["arguments"], _is_size), "must be sizes in bytes"),
+    ("preparation", lambda m: _all(m["preparation"], lambda c: _command(c, PREPARATION)), "must allocate and transfer"),
+    ("execution", lambda m: _all(m["execution"], lambda c: _command(c, EXECUTION)), "must compute and transfer"),
     ("blobs", lambda m: _transferred(m) == list(m["blobs"]), "must be the files of the InitTransfers, in order"),
+    ("preparation", lambda m: sum(_sizes(m).values()) <= MOST_BYTES, f"must transfer at most {MOST_BYTES} bytes"),
+    ("blobs", lambda m: all(isinstance(digest, str) for digest in m["blobs"].values()), "must have checksums"),
     (
         "execution",
-        lambda m: all(c.get("job_bin_ptr", 0) in range(max(len(m["blobs"]), 1)) for c in m["execution"]),
+        lambda m: all(c["job_bin_ptr"] in range(len(m["blobs"])) for c in m["execution"] if "job_bin_ptr" in c),
         "a job_bin_ptr points at no blob",
     ),
     (
         "execution",
-        lambda m: all(_ours(c["function"]) for c in m["execution"] if "function" in c),
-        "host steps are functions of torch_spyre",
+        lambda m: all(c["function"] in HOST_STEPS for c in m["execution"] if "function" in c),
+        "host steps are functions that torch_spyre declares as such",
     ),
-    ("more", lambda m: isinstance(m["more"], dict), "must be an object"),
+    (
+        "more",
+        lambda m: isinstance(m["more"], dict) and not m["more"].keys() & set(_DESCRIBED),
+        f"must be an object without {', '.join(_DESCRIBED)}",
+    ),
 ]
 
 
@@ -168,16 +271,29 @@ def verify(manifest: dict[str, Any]) -> None:
             raise ValueError(f"manifest: {field}: {message}")
 
 
+def _all(given: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(given, list) and all(map(holds, given))
+
+
+def _is_size(given: Any) -> bool:
+    return type(given) is int and 0 <= given < 2**63
+
+
 def _command(given: dict[str, Any], allowed: tuple[str, ...]) -> bool:
     fields = COMMANDS[given["command"]]
     return (
         given["command"] in allowed
         and given.keys() == {"command", *fields}
         and all(type(given[key]) is kind for key, kind in fields.items())
+        and _is_size(given.get("size", 0))
         and given.get("direction", "H2D") in ("H2D", "D2H")
     )
 
 
 def _transferred(manifest: dict[str, Any]) -> list[str]:
     names = [each["file"] for each in manifest["preparation"] if each["command"] == "InitTransfer"]
-    return [name for name in names if Path(name).name == name]  # nothing outside the directory
+    return [name for name in names if _OWN_FILES.fullmatch(name)]  # nothing outside the directory
+
+
+def _sizes(manifest: dict[str, Any]) -> dict[str, int]:
+    return {each["file"]: each["size"] for each in manifest["preparation"] if each["command"] == "InitTransfer"}

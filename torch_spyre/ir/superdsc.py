@@ -11,6 +11,8 @@ from .superdsc_rules import InvalidSuperDSC, verify
 if TYPE_CHECKING:
     from .op_spec import OpSpec
 
+MOST_TEXT = 1 << 24  # characters of a file
+
 __all__ = ["InvalidSuperDSC", "dumps", "emit", "loads", "show", "verify"]
 
 
@@ -27,13 +29,19 @@ def dumps(dsc: dict[str, Any]) -> str:
 
 def loads(text: str) -> dict[str, Any]:
     """``dumps(loads(text)) == text`` for every text that ``dumps`` wrote."""
+    if len(text) > MOST_TEXT:
+        raise InvalidSuperDSC(f"the text has {len(text)} characters, the limit is {MOST_TEXT}")
     try:
-        dsc = json.loads(text)
-    except json.JSONDecodeError as error:
+        dsc = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:  # no JSON; a number of thousands of digits; too deep
         raise InvalidSuperDSC(f"this is no JSON: {error}") from error
     if not isinstance(dsc, dict) or len(dsc) != 1:
         raise InvalidSuperDSC("this is no SuperDSC: it must be one object with one key, <number>_<op>")
     return dsc
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def body(dsc: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, TypeVar
 
@@ -26,6 +26,11 @@ from .folds import (
 )
 
 STICK_BYTES = 128
+# What a file may ask for at most; docs/superdsc.md says why. The card's own limits come on top.
+MOST_DIMENSIONS = 64
+MOST_TENSORS = 64
+MOST_ARGUMENTS = 1 << 16
+MOST_BYTES = 1 << 40
 Part = TypeVar("Part")
 
 
@@ -40,10 +45,10 @@ def verify(dsc: dict[str, Any], cores: int | None = None) -> None:
     try:
         for path, fields, wanted in _objects(view):
             _same_fields(name, path, fields, wanted)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+    except _WRONG_KIND as error:
         if isinstance(error, InvalidSuperDSC):
             raise
-        raise InvalidSuperDSC(f"{name}: the file lacks its frame: {type(error).__name__} {error}") from error
+        raise InvalidSuperDSC(f"{name[:99]}: the file lacks its frame: {_seen(error)}") from error
     for i, label in enumerate(view.labels):  # first: stick sizes, which the rules below use, follow from it
         _apply(name, "labeledDs_[{i}].dataFormat_", _stored, label, "must be a number format that the card stores", i)
     for path, holds, message in RULES:
@@ -58,9 +63,17 @@ def _apply(name: str, path: str, holds: Callable[[Part], bool], part: Part, mess
     try:
         if holds(part):
             return
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, ZeroDivisionError) as error:
-        raise InvalidSuperDSC(f"{name}: {path.format(i=i)}: {message} ({type(error).__name__} {error})") from error
-    raise InvalidSuperDSC(f"{name}: {path.format(i=i)}: {message}")
+    except _WRONG_KIND as error:
+        raise InvalidSuperDSC(f"{name[:99]}: {path.format(i=i)}: {message} ({_seen(error)})") from error
+    raise InvalidSuperDSC(f"{name[:99]}: {path.format(i=i)}: {message}")
+
+
+# What a rule raises on a value of another kind than it expects.
+_WRONG_KIND = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError)
+
+
+def _seen(error: Exception) -> str:
+    return f"{type(error).__name__} {error}"[:200]
 
 
 def _same_fields(name: str, path: str, given: dict[str, Any], wanted: frozenset[str]) -> None:
@@ -68,9 +81,9 @@ def _same_fields(name: str, path: str, given: dict[str, Any], wanted: frozenset[
         return
     prefix = f"{path}." if path else ""
     for field in sorted(wanted - given.keys()):
-        raise InvalidSuperDSC(f"{name}: {prefix}{field}: is missing")
+        raise InvalidSuperDSC(f"{name[:99]}: {prefix}{field}: is missing")
     for field in sorted(given.keys() - wanted):
-        raise InvalidSuperDSC(f"{name}: {prefix}{field}: is no field of a SuperDSC")
+        raise InvalidSuperDSC(f"{name[:99]}: {prefix}{field[:99]}: is no field of a SuperDSC")
 
 
 def _fields(names: str) -> frozenset[str]:
@@ -118,14 +131,19 @@ def elements_of(data_format: str) -> int:
     return FORMATS[data_format].elems_per_stick()
 
 
-@cache
+@lru_cache(maxsize=1 << 10)
 def _row_major(dims: tuple[str, ...], slices: tuple[int, ...]) -> dict[str, dict[str, int]]:
     at = core_slices(slices)
     return {core: dict(zip(dims, each, strict=True)) for core, each in zip(core_ids(len(at)), at, strict=True)}
 
 
-def _count(value: Any, least: int = 0) -> bool:
-    return type(value) is int and value >= least
+def _count(value: Any, least: int = 0, most: int = MOST_BYTES) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _way(value: Any) -> bool:
+    """Bytes from one place to another, either way."""
+    return _count(value, -MOST_BYTES)
 
 
 class _once:
@@ -278,6 +296,8 @@ class _Tensor:
         return role == (("INPUT", "KERNEL")[nth] if nth < 2 else f"INPUT{nth}")
 
     def one_place(self) -> bool:
+        if not _count(self.label["argument_"], -1, MOST_ARGUMENTS - 1) or not _count(self.label["poolOffset_"], -1):
+            return False
         places = (self.label["argument_"] >= 0) + (self.label["poolOffset_"] >= 0) + (self.node["component_"] == "lx")
         return places == 1 and self.label["poolOffset_"] % STICK_BYTES in (0, STICK_BYTES - 1)
 
@@ -312,7 +332,7 @@ class _Tensor:
         ways = [steps[dim] * (size - 1) for dim, size in zip(self.view.dims, self.view.sizes, strict=True)]
         return (
             steps.keys() == set(self.view.dims)
-            and all(type(step) is int for step in steps.values())
+            and all(_way(step) for step in steps.values())
             and self.local
             and self.view.name == "copy"
             and not self.output
@@ -350,7 +370,11 @@ TensorRule = tuple[str, Callable[[_Tensor], bool], str]
 RULES: list[Rule] = [
     ("dscs_", lambda f: len(f.top["dscs_"]) == 1 and f.name in OPS, "must hold one op of the op table"),
     ("<top key>", lambda f: bool(re.fullmatch(rf"\d+_{f.name}", next(iter(f.dsc)))), "must be <number>_<op>"),
-    ("source_", lambda f: isinstance(f.top["source_"], str), "must be a text"),
+    (
+        "source_",
+        lambda f: isinstance(f.top["source_"], str) and len(f.top["source_"]) < 1 << 16,
+        "must be a text of less than 2^16 characters",
+    ),
     ("numCoresUsed_", lambda f: _count(f.cores, 1) and f.cores <= f.limit, "must be 1 to the number of cores"),
     (
         "sdscFoldProps_",
@@ -378,8 +402,13 @@ RULES: list[Rule] = [
     ),
     (
         "dimOrder_",
-        lambda f: len(set(f.dims)) == len(f.dims) > 0 and all(isinstance(dim, str) and dim for dim in f.dims),
-        "must name every dimension once",
+        lambda f: (
+            isinstance(f.dims, list)
+            and len(set(f.dims)) == len(f.dims) > 0
+            and len(f.dims) <= MOST_DIMENSIONS
+            and all(isinstance(dim, str) and dim for dim in f.dims)
+        ),
+        f"must name every dimension once, {MOST_DIMENSIONS} at most",
     ),
     (
         "N_",
@@ -443,8 +472,8 @@ RULES: list[Rule] = [
     ),
     (
         "labeledDs_",
-        lambda f: len(f.labels) == len(f.nodes) > 0,
-        "must have one entry per node of scheduleTree_, the written tensor last",
+        lambda f: len(f.labels) == len(f.nodes) > 0 and len(f.labels) <= MOST_TENSORS,
+        f"must have one entry per node of scheduleTree_, the written tensor last, {MOST_TENSORS} at most",
     ),
     (
         "primaryDsInfo_",
@@ -454,10 +483,13 @@ RULES: list[Rule] = [
     (
         "constantInfo_",
         lambda f: (
-            list(f.op["constantInfo_"]) == [str(i) for i in range(len(f.constants))]
+            len(f.constants) <= MOST_TENSORS
+            and list(f.op["constantInfo_"]) == [str(i) for i in range(len(f.constants))]
             and all(_constant(constant) for constant in f.constants)
+            and len({*f.references, *(constant["name_"] for constant in f.constants)})
+            == len(f.references) + len(f.constants)
         ),
-        "must number constants with bits in IEEE_FP32 or IEEE_INT64, or a number of the launch",
+        "must number constants with names of their own and bits in IEEE_FP32 or IEEE_INT64, or a number of the launch",
     ),
     (
         "coordinateMasking_",
@@ -469,7 +501,7 @@ RULES: list[Rule] = [
     ),
     (
         "maskingConstId_",
-        lambda f: -1 <= f.op["maskingConstId_"] < len(f.constants),
+        lambda f: _count(f.op["maskingConstId_"], -1, len(f.constants) - 1),
         "must be -1 or the number of a constant",
     ),
     (
@@ -552,7 +584,7 @@ TENSOR_RULES: list[TensorRule] = [
         "scheduleTree_[{i}].byteStrides_",
         lambda t: (
             t.strides.keys() == set(t.view.dims)
-            and all(type(step) is int and step % t.label["wordLength"] == 0 for step in t.strides.values())
+            and all(_way(step) and step % t.label["wordLength"] == 0 for step in t.strides.values())
         ),
         "must give whole elements, in bytes, for every dimension",
     ),
@@ -638,8 +670,9 @@ TENSOR_RULES: list[TensorRule] = [
     ),
     (
         "scheduleTree_[{i}].loopStrides_",
-        lambda t: all(
-            type(step) is int and step % t.label["wordLength"] == 0 for step in t.node["loopStrides_"].values()
+        lambda t: (
+            len(t.node["loopStrides_"]) <= MOST_DIMENSIONS
+            and all(_way(step) and step % t.label["wordLength"] == 0 for step in t.node["loopStrides_"].values())
         ),
         "must be whole elements, in bytes",
     ),
@@ -648,7 +681,10 @@ TENSOR_RULES: list[TensorRule] = [
         lambda t: (
             t.indirection()
             and all(
-                at["ldsIdx_"] in range(len(t.view.labels) - 1) and _count(at["extent_"], 1) and at["stick_"] in (0, 1)
+                _count(at["ldsIdx_"], 0, len(t.view.labels) - 2)
+                and _count(at["extent_"], 1)
+                and _way(at["stride_"])
+                and at["stick_"] in (0, 1)
                 for at in t.node["indirect_"]
             )
         ),
@@ -678,14 +714,14 @@ def _constant(constant: dict[str, Any]) -> bool:
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
     width = {"IEEE_FP32": 32, "IEEE_INT64": 64}[constant["dataFormat_"]]
     return (
-        (is_given(bits) or (_count(bits) and bits < 2**width))
+        (is_given(bits) or _count(bits, 0, 2**width - 1))
         and isinstance(constant["name_"], str)
         and constant["data_"] == constant_data(bits)
     )
 
 
 def _number(value: Any) -> bool:
-    return type(value) in (int, float) or value in ("inf", "-inf", "nan") or is_given(value)
+    return _count(value, -(2**64), 2**64) or type(value) is float or value in ("inf", "-inf", "nan") or is_given(value)
 
 
 def _parameters(view: _File) -> int:
