@@ -243,12 +243,17 @@ TEST("card: a value outside 32 bits is an error at the wait, and the stream work
   card.synchronize(4);
   card.to_card(tensor.view(), host_view(wide, HostType::I64, {1000}), 4, Wait::no);
   CHECK_THROWS(card.synchronize(), ValueRange, "int64");  // of all streams
-  Tensor number(card, HostType::F32, {2}), whole(card, HostType::I64, {2});
-  write(number, std::vector<float>{1, 3e9f});
-  card.on_card(whole.view(), number.view(), 0);
-  CHECK_THROWS(card.synchronize(0), ValueRange, "int64");
   write(tensor, values);
   CHECK(read<int64_t>(tensor) == values);
+}
+
+TEST("card: reals saturate as int64") {
+  Runtime runtime(options());
+  Card& card = runtime.card(0);
+  Tensor numbers(card, HostType::F32, {6}), whole(card, HostType::I64, {6});
+  write(numbers, std::vector<float>{1.9f, 3e9f, -3e9f, INFINITY, -INFINITY, NAN});
+  card.on_card(whole.view(), numbers.view(), 0);
+  CHECK((read<int64_t>(whole) == std::vector<int64_t>{1, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MIN}));
 }
 
 TEST("card: a blocking copy that another thread's error made skip says so") {
@@ -323,6 +328,36 @@ TEST("card: an interrupted blocking copy no longer touches the host's memory") {
   open = true, open.notify_all();
   card.synchronize();
   CHECK(back == std::vector<float>(32, 1));
+}
+
+TEST("card: what an interrupt dropped did not happen, and tensors without values say so") {
+  Runtime runtime(options());
+  Card& card = runtime.card(0);
+  std::atomic<bool> inside{false}, open{false};
+  Tensor old(card, HostType::F32, {32}), fresh(card, HostType::F32, {32}), partly(card, HostType::F32, {32});
+  write(old, std::vector<float>(32, 3));
+  card.callback(0, [&] {
+    inside = true;
+    open.wait(false);
+  });
+  while (!inside) std::this_thread::yield();
+  card.fill(old.view(), 0, 0);
+  card.on_card(fresh.view(), old.view(), 0);
+  card.fill(partly.view(), 0, 1);  // another stream: carried out
+  card.synchronize(1);
+  card.on_card(partly.view(), fresh.view(), 0);
+  card.engine().drop_all();
+  open = true, open.notify_all();
+  card.synchronize();
+  CHECK(read<float>(old) == std::vector<float>(32, 3));
+  CHECK(read<float>(partly) == std::vector<float>(32, 0));
+  CHECK_THROWS(read<float>(fresh), Dropped, "has no values");
+  CHECK_THROWS(card.on_card(old.view(), fresh.view(), 0), Dropped, "has no values");
+  CHECK_THROWS(card.fill(fresh.view(), 0, 0), Dropped, "has no values");
+  DeviceView whole = fresh.view();
+  whole.whole = true;
+  card.fill(whole, 0, 0);
+  CHECK(read<float>(fresh) == std::vector<float>(32, 0));
 }
 
 TEST("card: empty tensors cost nothing and need no memory") {

@@ -112,6 +112,31 @@ TEST("chain: what is folded is folded in the order of sticks, one or two at a ti
     }
 }
 
+TEST("chain: sums in fp64, of whole rows and of some lanes") {
+  constexpr int64_t kSticks = 6, kRows = 5, kHalf = kRow / 2;
+  std::mt19937 random(5);
+  for (const char* simd : levels())
+    for (const int64_t lanes : {int64_t{7}, kHalf, int64_t{45}, kRow}) {
+      alignas(64) float given[kSticks * kRows * kRow];
+      alignas(64) double sums[kRows * kHalf], wanted[kRows * kHalf];
+      for (float& each : given) each = static_cast<float>(random() % 100000) * 0x1p-16f - 0.5f;
+      std::fill_n(wanted, kRows * kHalf, 0.75);
+      for (int64_t stick = 0; stick < kSticks; ++stick)
+        for (int64_t row = 0; row < kRows; ++row)
+          for (int64_t lane = 0; lane < lanes; ++lane)
+            wanted[row * kHalf + lane % kHalf] += double(given[(stick * kRows + row) * kRow + lane]);
+      for (const bool pairs : {false, true}) {
+        std::fill_n(sums, kRows * kHalf, 0.75);
+        Chain chain{simd};
+        chain.add(LinkKind::load, Source::floats, given, 256).add(LinkKind::fold_wide_add, Source::floats, sums, 256);
+        chain.links[0].stick_stride = kRows * kRow * 4;
+        chain.links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
+        detail::run_chain(simd, chain.links.data(), {kRows, kSticks, lanes, pairs && lanes == kRow});
+        CHECK(same(sums, wanted, sizeof sums));
+      }
+    }
+}
+
 TEST("chain: rounding and encoding give the bits of their definitions") {
   std::mt19937 random(1);
   for (const char* simd : levels())

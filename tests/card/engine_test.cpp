@@ -312,21 +312,180 @@ TEST("engine: settle waits and leaves errors where they are") {
   CHECK_THROWS(engine.wait(streams[0], never), Error, "kept");
 }
 
-TEST("engine: an interrupted wait stops waiting, the work goes on") {
+TEST("engine: an interrupted wait stops the task under way and drops what is queued") {
   Deadline deadline(60);
   Streams streams(2);
-  Engine engine(1, false);
-  Gate gate, inside;
-  std::atomic<bool> done{false};
-  engine.submit(streams[0], {[&] { inside.open(), gate.pass(); }});
-  engine.submit(streams[0], {[&] { done = true; }});
+  Engine engine(2, false);
+  Gate inside;
+  std::atomic<bool> stopped{false}, behind{false}, elsewhere{false};
+  engine.submit(streams[0], {[&] {
+                  inside.open();
+                  try {
+                    while (true) end_if_stopped();
+                  } catch (const Stopped&) {
+                    stopped = true;
+                    throw;
+                  }
+                }});
+  engine.submit(streams[0], {[&] { behind = true; }});
+  engine.submit(streams[0], {[&] { behind = true; }, 0, true});  // a callback
+  Event event;
+  engine.record(streams[0], event);
+  engine.wait_event(streams[1], event);
+  engine.submit(streams[1], {[&] { elsewhere = true; }});
   inside.pass();
   int asked = 0;
   const InterruptCheck third_time = [&] { return ++asked == 3; };
   CHECK_THROWS(engine.wait(streams[0], third_time), Interrupted, "interrupted");
-  CHECK(asked == 3 && !done);
+  CHECK(asked == 3 && stopped);
+  for (int id : {0, 1}) engine.wait(streams[id], never);
+  CHECK(!behind && !elsewhere && engine.finished(event));
+  for (uint64_t sequence : {1, 2, 3, 4}) CHECK(streams.progress.dropped(0, sequence));
+  bool next = false;
+  const uint64_t sequence = engine.submit(streams[0], {[&] { next = true; }});
+  engine.wait(streams[0], never);
+  CHECK(next && !streams.progress.dropped(0, sequence));
+}
+
+TEST("engine: an interrupt is not lost when the work ends at that moment") {
+  Deadline deadline(60);
+  Streams streams(1);
+  Engine engine(1, false);
+  Gate inside, gate;
+  engine.submit(streams[0], {[&] { inside.open(), gate.pass(); }});
+  inside.pass();
+  const InterruptCheck ends_first = [&] {
+    gate.open();
+    while (!engine.finished(streams[0])) std::this_thread::yield();
+    return true;
+  };
+  CHECK_THROWS(engine.wait(streams[0], ends_first), Interrupted, "interrupted");
+}
+
+TEST("engine: parts of a loop stop too") {
+  Deadline deadline(60);
+  Streams streams(1);
+  Engine engine(3, false);
+  Gate inside;
+  std::atomic<int64_t> parts{0};
+  engine.submit(streams[0], {[&] {
+                  engine.parallel_for(1 << 30, [&](int64_t) {
+                    if (++parts == 100) inside.open();
+                  });
+                }});
+  inside.pass();
+  engine.drop_all();
+  engine.wait(streams[0], never);
+  CHECK(parts < 1 << 30);
+}
+
+TEST("engine: threads whose work was dropped learn of it, once, and others do not") {
+  Deadline deadline(60);
+  Streams streams(2);
+  Engine engine(1, false);
+  Gate inside, gate, submitted, dropped;
+  engine.submit(streams[0], {[&] { inside.open(), gate.pass(); }, 0, true});
+  inside.pass();
+  std::thread other([&] {
+    engine.submit(streams[0], {[] {}});
+    engine.submit(streams[1], {[] {}});
+    submitted.open();
+    dropped.pass();
+    engine.wait(streams[1], never);  // had none that was dropped, unless it came too late
+    CHECK_THROWS(engine.wait(streams[0], never), Dropped, "interrupted");
+    engine.wait(streams[0], never);
+  });
+  submitted.pass();
+  engine.wait(streams[1], never);
+  engine.drop_all();
   gate.open();
-  while (!done) std::this_thread::yield();
+  dropped.open();
+  other.join();
+  engine.wait(streams[0], never);
+  std::thread([&] { engine.wait(streams[0], never); }).join();
+}
+
+TEST("engine: work that was prepared before an interrupt is not taken after it") {
+  Streams streams(1);
+  Engine engine(1, false);
+  const uint64_t before = engine.interrupts();
+  engine.drop_all();
+  CHECK_THROWS(engine.submit(streams[0], {[] {}}, Engine::Wake::worker, before), Dropped, "meanwhile");
+  engine.submit(streams[0], {[] {}}, Engine::Wake::worker, engine.interrupts());
+  engine.wait(streams[0], never);
+}
+
+TEST("engine: a callback that waits for its own stream, however indirectly, is refused") {
+  Deadline deadline(60);
+  for (bool immediate : {false, true}) {
+    Streams streams(3);
+    Engine engine(2, immediate);
+    engine.submit(streams[0], {[&] { engine.wait(streams[0], never); }, 0, true});
+    CHECK_THROWS(engine.wait(streams[0], never), Error, "only when the callback returns");
+    if (immediate) continue;
+
+    // Stream 1 waits for an event behind the callback.
+    Gate ready;
+    engine.submit(streams[0], {[&] { ready.pass(), engine.wait(streams[1], never); }, 0, true});
+    Event event;
+    engine.record(streams[0], event);
+    engine.wait_event(streams[1], event);
+    ready.open();
+    CHECK_THROWS(engine.wait(streams[0], never), Error, "only when the callback returns");
+    engine.wait(streams[1], never);
+
+    // Two callbacks that wait for each other: one is refused, and the other goes on.
+    Gate both[2];
+    for (int id : {0, 1})
+      engine.submit(streams[id], {[&, id] {
+                                    both[id].open(), both[1 - id].pass();
+                                    engine.wait(streams[1 - id], never);
+                                  },
+                                  0, true});
+    int refused = 0;
+    for (int id : {0, 1}) {
+      try {
+        engine.wait(streams[id], never);
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+    CHECK(refused >= 1);
+
+    bool done = false;
+    engine.submit(streams[2], {[&] { done = true; }});
+    engine.submit(streams[0], {[&] { engine.wait(streams[2], never); }, 0, true});
+    engine.wait(streams[0], never);
+    CHECK(done);
+  }
+}
+
+TEST("engine: callbacks leave a worker for the rest, and waiting threads carry out none") {
+  Deadline deadline(60);
+  Streams streams(4);
+  Engine engine(1, false);
+  Gate gates[3];
+  std::thread::id ran_by;
+  for (int id : {0, 1, 2}) engine.submit(streams[id], {[&, id] { gates[id].pass(); }, 0, true});
+  engine.submit(streams[3], {[&] { ran_by = std::this_thread::get_id(); }, 0, true});
+  engine.wait(streams[3], never);
+  CHECK(ran_by != std::this_thread::get_id());
+  for (Gate& gate : gates) gate.open();
+}
+
+TEST("engine: a thread that waits leaves long work to the pool") {
+  Deadline deadline(60);
+  Streams streams(1);
+  Engine engine(1, false);
+  constexpr Picoseconds kSecond = 1'000'000'000'000;
+  for (int i = 0; i < 100; ++i) {
+    std::thread::id short_one, long_one;
+    engine.submit(streams[0], {[&] { short_one = std::this_thread::get_id(); }}, Engine::Wake::caller_waits);
+    const uint64_t sequence = engine.submit(streams[0], {[&] { long_one = std::this_thread::get_id(); }, kSecond},
+                                            Engine::Wake::caller_waits);
+    engine.wait(streams[0], sequence, never);
+    CHECK(short_one == std::this_thread::get_id() && long_one != std::this_thread::get_id());
+  }
 }
 
 TEST("engine: a task whose wait was interrupted can be withdrawn") {
@@ -361,22 +520,6 @@ TEST("engine: a task whose wait was interrupted can be withdrawn") {
   inside.pass();
   engine.withdraw(streams[1], running);
   CHECK(over);
-}
-
-TEST("engine: an interrupted blocking caller leaves its work to the pool") {
-  Deadline deadline(60);
-  Streams streams(2);
-  Engine engine(1, false);
-  Gate gate;
-  occupy(engine, streams, 0, gate);
-  Event event;
-  engine.record(streams[0], event);
-  engine.wait_event(streams[1], event);
-  std::atomic<bool> ran{false};
-  const uint64_t sequence = engine.submit(streams[1], {[&] { ran = true; }}, Engine::Wake::caller_waits);
-  CHECK_THROWS(engine.wait(streams[1], sequence, [] { return true; }), Interrupted, "interrupted");
-  gate.open();
-  while (!ran) std::this_thread::yield();
 }
 
 TEST("engine: what a task holds is let go without the engine's lock") {

@@ -136,33 +136,30 @@ double card_value(HostType type, uint32_t code) {
   }
   return 0;
 }
-struct Cast {
-  uint32_t code;
-  bool fits;
-};
-Cast card_cast(HostType from, HostType to, uint32_t code) {
+uint32_t card_cast(HostType from, HostType to, uint32_t code) {
   double value = card_value(from, code);
-  if (to == Bool) return {value != 0 ? 0x3e00u : 0, true};
+  if (to == Bool) return value != 0 ? 0x3e00u : 0;
   if (is_float(to)) {
     if (!std::isnan(value)) value = double(float(value));  // integers pass through fp32
     switch (to) {
       case F16:
       case BF16:
-        return {sen169().encode(value), true};
+        return sen169().encode(value);
       case F8E4M3:
-        return {e4m3().encode(value), true};
+        return e4m3().encode(value);
       case F8E5M2:
-        return {e5m2().encode(value), true};
+        return e5m2().encode(value);
       default:
         break;
     }
-    if (std::isnan(value)) return {from == F32 ? code : 0x7fc00000u | (std::signbit(value) ? 0x80000000u : 0), true};
-    return {__builtin_bit_cast(uint32_t, float(value)), true};
+    if (std::isnan(value)) return from == F32 ? code : 0x7fc00000u | (std::signbit(value) ? 0x80000000u : 0);
+    return __builtin_bit_cast(uint32_t, float(value));
   }
   const bool fits = value > -2147483649.0 && value < 2147483648.0;
+  if (to == I64 && value >= 2147483648.0) return 0x7fffffffu;
   const uint32_t integer = fits ? uint32_t(int32_t(value)) : 0x80000000u;
   const int bytes = to == U8 ? 1 : int(element_bytes(format_of(to)));
-  return {bytes == 4 ? integer : integer & ((1u << 8 * bytes) - 1), to != I64 || fits};
+  return bytes == 4 ? integer : integer & ((1u << 8 * bytes) - 1);
 }
 
 std::mt19937& random_bits() {
@@ -382,25 +379,14 @@ TEST("formats: casts") {
       const HostType to = HostType(t);
       const int64_t to_bytes = element_bytes(format_of(to));
       const std::string what = std::string(name(from)) + " to " + name(to);
-      std::vector<uint32_t> fitting, wanted, beyond;
+      std::vector<uint32_t> wanted;
       for (uint32_t code : codes) {
         const bool copies = from == to && from != Bool;
-        const Cast cast = copies ? Cast{code, true} : card_cast(from, to, code);
-        (cast.fits ? fitting : beyond).push_back(code);
-        if (cast.fits) wanted.push_back(cast.code);
+        wanted.push_back(copies ? code : card_cast(from, to, code));
       }
-      for (const char* level : levels()) {
-        const Convert convert = detail::device_cast(level, from, to);
-        check_equal(level + (" " + what), fitting, run(convert, fitting, from_bytes, to_bytes), wanted);
-        const std::vector<uint8_t> good = pack(fitting, from_bytes);
-        std::vector<uint8_t> dst(fitting.size() * to_bytes);
-        CHECK(convert(dst.data(), good.data(), fitting.size()));
-        for (size_t i = 0; i < beyond.size(); ++i) {
-          std::vector<uint32_t> stick(fitting.begin(), fitting.begin() + 64);
-          stick[i % 64] = beyond[i];
-          CHECK(!convert(dst.data(), pack(stick, from_bytes).data(), 64));
-        }
-      }
+      for (const char* level : levels())
+        check_equal(level + (" " + what), codes, run(detail::device_cast(level, from, to), codes, from_bytes, to_bytes),
+                    wanted);
     }
   }
 }

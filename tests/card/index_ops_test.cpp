@@ -391,7 +391,7 @@ TEST("scan in place, of products, and of a constant") {
   Data data({65}, kFloat), want = data, ones = constant(1, kInt), counted({65}, kInt);
   each({65}, [&](const Dims& p) { data.set(p, 1 + 0.01 * static_cast<double>(p[0])); });
   double running = 1;
-  each({65}, [&](const Dims& p) { want.set(p, running = applied("mul", running, data.get(p), true)); });
+  each({65}, [&](const Dims& p) { want.set(p, running *= data.get(p)); });  // in fp64
   Step step = step_of(OpCode::scan, {65}, {&data, &data}, "mul");
   step.constants = {1};
   run(step, {&data, &data});

@@ -131,6 +131,28 @@ TEST("layout: dimensions of one element have stride -1") {
   CHECK(is(dense({1, 6, 32}), {6, 1, 1, 64}, {32, -1, -1, 1}));
 }
 
+TEST("layout: the tiles of a given order keep their stride, be it one tile") {
+  CHECK(is(dense({512, 8, 256}, {0, 2, 1}), {256, 1, 512, 64}, {1, 16384, 2048, 256}));
+  CHECK(is(dense({4, 50}, {0, 1}), {1, 4, 64}, {64, 50, 1}));
+  CHECK(is(dense({50}, {0}), {1, 64}, {64, 1}));
+  CHECK(is(dense({7, 1}, {0, 1}), {1, 7, 64}, {-1, 1, -1}));  // nothing inside has a stride
+  CHECK(is(dense({1, 130}, {0, 1}), {3, 1, 64}, {64, -1, 1}));
+  CHECK(is(dense({4, 50}, {0, 1, -1}), {50, 1, 4, 64}, {1, -1, 50, -1}));
+  CHECK(canonical(dense({512, 8, 256}, {0, 2, 1})).stride_map == Dims({1, -1, 2048, 256}));
+  CHECK(canonical(dense({4, 50}, {0, 1})) == dense({4, 50}));
+}
+
+TEST("layout: one value per stick, in its lane 0") {
+  const Layout single{{1, 60, 64}, {64, 1, 1}, kF16};
+  check_layout(single, {60}, {1});
+  CHECK(canonical(single).stride_map == Dims({-1, 1, -1}));
+  const std::vector<Nest> nests = lower(places(single), 0, nest_of({{60}, {1}}, 0));
+  CHECK(nests.size() == 1 && nests[0].loops.size() == 1 && nests[0].loops[0].stride[0] == 64);
+  CHECK_THROWS(check_layout({{1, 59, 64}, {64, 1, 1}, kF16}, {60}, {1}), InvalidLayout, "coordinate 59");
+  check_layout({{2, 64, 64}, {64, 1, 1}, kF16}, {128}, {1});
+  check_layout({{4, 60, 64}, {60, 1, 1}, kF16}, {4, 60}, {60, 1});
+}
+
 TEST("layout: formats set the stick") {
   CHECK(is(dense({4, 100}, {}, DataFormat::IEEE_FP32), {4, 4, 32}, {32, 100, 1}));
   CHECK(is(dense({4, 300}, {}, DataFormat::SENINT8), {3, 4, 128}, {128, 300, 1}));

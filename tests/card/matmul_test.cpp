@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "card/error.h"
 #include "testing.h"
@@ -86,28 +87,33 @@ struct Matrix {
 };
 
 // The definition.
-void reference(Matrix& c, const Matrix& a, const Matrix& b, bool accumulate) {
+void reference(Matrix& c, const Matrix& a, const Matrix& b, bool accumulate, bool wide = false) {
   std::vector<float> left(size_t(a.columns)), right(size_t(b.rows));
   for (int64_t column = 0; column < c.columns; ++column) {
     for (int64_t k = 0; k < b.rows; ++k) right[size_t(k)] = b.get(k, column);
     for (int64_t row = 0; row < c.rows; ++row) {
       for (int64_t k = 0; k < a.columns; ++k) left[size_t(k)] = a.get(row, k);
       float sum = accumulate ? c.get(row, column) : 0;
-      for (size_t k = 0; k < left.size(); ++k) sum = std::fma(left[k], right[k], sum);
+      double total = 0;
+      for (size_t k = 0; k < left.size(); ++k) {
+        if (wide && k % kChain == 0) total += std::exchange(sum, 0.0f);
+        sum = std::fma(left[k], right[k], sum);
+      }
+      if (wide) sum = static_cast<float>(total + sum);
       c.set(row, column, std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum);
     }
   }
 }
 
 // Checks values and untouched padding at once, both orientations of B, all instruction sets.
-void check(const std::string& what, Matrix a, Matrix b, Matrix c, bool accumulate = false) {
+void check(const std::string& what, Matrix a, Matrix b, Matrix c, bool accumulate = false, bool wide = false) {
   Matrix wanted = c, flipped = b.transposed();
-  reference(wanted, a, b, accumulate);
+  reference(wanted, a, b, accumulate, wide);
   for (const char* level : levels())
     for (const bool transposed : {false, true}) {
       Matrix got = c;
       detail::matmul(level, got.view(), a.view(), (transposed ? flipped : b).view(),
-                     {a.rows, b.columns, b.rows, transposed, accumulate});
+                     {a.rows, b.columns, b.rows, transposed, accumulate, wide});
       if (got.bytes != wanted.bytes)
         testing::fail(__FILE__, __LINE__, what + " on " + level + (transposed ? ", B transposed" : ""));
     }
@@ -160,6 +166,14 @@ TEST("matmul: k beyond one block, and in pieces that accumulate") {
       }
       CHECK(pieces.bytes == whole.bytes);
     }
+}
+
+TEST("matmul: chains that are added up in fp64") {
+  for (const int64_t m : {1, 2, 8, 25, 40})
+    for (const int64_t k : {5, 64, 65, 128, 500, 512, 1100})
+      for (const int64_t n : {1, 64, 150})
+        check(text(m, n, k), Matrix(kSingle, m, k).random(), Matrix(kSingle, k, n).random(), Matrix(kSingle, m, n),
+              false, true);
 }
 
 TEST("matmul: a repeated row") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "card/compute.h"
 #include "testing.h"
@@ -115,11 +116,12 @@ struct Case {
     const Convert encode = device_cast(HostType::F32, type_of(format));
     std::normal_distribution<float> normal;
     for (int core = 0; core < step.cores(); ++core)
-      for (const Nest& nest : touched(step, core, operand, bases(memory)))
+      for_each_touched(step, core, operand, bases(memory), [&](const Nest& nest) {
         each(nest, 0, [&](const int64_t (&at)[kSides]) {
           const float value = chance(500) ? INFINITY : chance(8) ? -0.0f : normal(random_bits);
           encode(bases(memory)[operand] + at[0] * element_bytes(format), &value, 1);
         });
+      });
   }
 
   std::vector<std::byte*> bases(std::vector<std::vector<std::byte>>& of) const {
@@ -149,21 +151,28 @@ struct Case {
     return real ? Value(number) : Value(integer);
   }
 
-  // The definition: every element of C by itself, in ascending k, as its own core sees A and B.
+  // The definition: every element of C by itself, in ascending k, as its own core sees A and B; of fp32 in chains that
+  // are added up in fp64.
   template <typename Value, typename Add>
   void define(std::vector<std::vector<std::byte>>& result, HostType type, Value start, const Add& add) const {
     const auto at_bases = bases(result);
     const DataFormat format = step.operands[0].format;
+    const bool wide =
+        step.operands[1].format == DataFormat::IEEE_FP32 && step.operands[2].format == step.operands[1].format;
     for (int core = 0; core < step.cores(); ++core)
       for (Nest kept : kept_pieces(step, core)) {
         const std::vector<Nest> folded = folded_pieces(step, core);
         if (folded.empty()) continue;
         each(kept, 0, [&](const int64_t (&at)[kSides]) {
           Value sum = start;
+          double total = 0;
+          int64_t depth = 0;
           for (const Nest& nest : folded)
             each(nest, 0, [&](const int64_t (&more)[kSides]) {
+              if (wide && depth++ % kChain == 0) total += std::exchange(sum, start);
               sum = add(read<Value>(at_bases, 1, at[1] + more[1]), read<Value>(at_bases, 2, at[2] + more[2]), sum);
             });
+          if (wide) sum = static_cast<Value>(total + sum);
           if (sum != sum) sum = std::numeric_limits<Value>::quiet_NaN();
           device_cast(type, type_of(format))(at_bases[0] + at[0] * element_bytes(format), &sum, 1);
         });

@@ -414,7 +414,9 @@ TEST("program: of the cores that share a folded dimension the first takes all of
   for (int core = 0; core < 10; ++core) {
     const Nest nest = core_nest(step, core);
     CHECK(nest.loops[0].count == 2 && nest.loops[2].count == (core % 5 ? 0 : 1000));
-    CHECK(touched(step, core, 0, {}).empty() == (core % 5 != 0));
+    bool touches = false;
+    for_each_touched(step, core, 0, {}, [&](const Nest&) { touches = true; });
+    CHECK(touches == (core % 5 == 0));
   }
 }
 
@@ -668,7 +670,7 @@ TEST("plan: errors of host steps name the plan and leave memory free") {
   CHECK(bench.card.memory().stats().allocation.current == 0);
 }
 
-TEST("program: strict mode finds races between cores and uninitialised reads") {
+TEST("program: strict mode finds uninitialised reads") {
   Bench bench(options(Mode::strict));
   const std::vector<uint16_t> values = numbers(512);
   const Held a = bench.block(values), fresh = bench.block(1024);
@@ -684,12 +686,6 @@ TEST("program: strict mode finds races between cores and uninitialised reads") {
                "program 'kernel', step 0 (copy, here): core 2 reads memory of argument 1 that was never written");
   run({OpCode::copy, {8, 64}, {4, 1}, {rows, from}, 0, ""}, {fresh, a});
   CHECK(bench.read(fresh, 512) == values);
-  // Two cores write the same stick: rows 128 bytes apart, every other row on top of the last.
-  CHECK_THROWS(run({OpCode::fill, {2, 2, 64}, {2, 1, 1}, {{0, 0, {128, 128, 2}}}, 7, ""}, {a, fresh}),
-               UndefinedBehavior, "cores 0 and 1 both write byte 128 of argument 0");
-  // A shift in place: core 1 reads what core 0 writes.
-  CHECK_THROWS(run({OpCode::copy, {4, 64}, {4, 1}, {{0, 128, {128, 2}}, {1, 0, {128, 2}}}, 0, ""}, {a, a}),
-               UndefinedBehavior, "core 1 reads byte 128 of argument 1, which core 0 writes");
   run({OpCode::copy, {4, 64}, {1, 1}, {{0, 512, {128, 2}}, {1, 0, {128, 2}}}, 0, ""}, {a, a});
 }
 
@@ -751,7 +747,8 @@ TEST("program: strict mode follows sticks, shared folds and indices") {
                     {{2, 200, 256, true}}};
   const auto [low, high] = reach(gather, 1, gather.extents);
   CHECK(low == 128 && high == 128 + 3 * 256 + 128);
-  const std::vector<Nest> places = touched(gather, 0, 1, bases);
+  std::vector<Nest> places;
+  for_each_touched(gather, 0, 1, bases, [&](const Nest& nest) { places.push_back(nest); });
   CHECK(places.size() == 2 && places[0].offset[0] == 64 + 2 && places[1].offset[0] == 64 + 3 * 128 + 199 % 64);
 }
 

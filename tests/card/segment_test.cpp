@@ -89,14 +89,15 @@ Program random_program(const Space& space, std::mt19937& random, int arguments) 
     program.steps.push_back(std::move(step));
     return program.steps.back();
   };
+  const char* sum = row_format == kFloats ? "wide_add" : "add";
   // Everything is written before it may be read.
   for (int i = 0; i < 3; ++i) add(OpCode::elementwise, "copy", {place(i), matrix(space, pick(arguments), kCodes)});
-  Step& first = add(OpCode::reduce, "add", {numbers(space, row_format), place(pick(3))});
+  Step& first = add(OpCode::reduce, sum, {numbers(space, row_format), place(pick(3))});
   first.reduced = 1;
   first.constants = {0};
   const char* unary[] = {"neg", "abs", "square", "exp", "copy", "silu", "tanh", "rsqrt"};
   const char* binary[] = {"add", "sub", "mul", "div", "maximum", "minimum", "hypot"};
-  const char* folds[] = {"add", "maximum", "minimum", "mul"};
+  const char* folds[] = {sum, "maximum", "minimum", "mul"};
   const int count = 1 + pick(12);
   for (int i = 0; i < count; ++i) {
     const int target = pick(3 + arguments);

@@ -53,21 +53,6 @@ def test_unsupported_dtype(dtype, make):
         make(dtype)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.empty(1, 2, 3, 4, device="spyre", memory_format=torch.channels_last),
-        lambda: torch.ones(1, 2, 3, 4).to("spyre", memory_format=torch.channels_last),
-        lambda: torch.ones(1, 2, 3, 4, device="spyre").contiguous(memory_format=torch.channels_last),
-        lambda: torch.ones(1, 2, 3, 4, device="spyre").to(memory_format=torch.channels_last),
-        lambda: torch.nn.Conv2d(1, 1, 1).spyre().to(memory_format=torch.channels_last),
-    ],
-)
-def test_channels_last(make):
-    with pytest.raises(RuntimeError, match="Spyre backend only supports contiguous memory format"):
-        make()
-
-
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])
 def test_int64_values_that_do_not_fit(value):
     x = torch.zeros(3, dtype=torch.int64, device="spyre")

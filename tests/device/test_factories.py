@@ -214,13 +214,7 @@ def test_dtypes_the_card_lacks_are_refused(dtype):
         torch.zeros(2, dtype=dtype).to("spyre")
 
 
-def test_other_layouts_and_formats_are_refused():
-    with pytest.raises(RuntimeError, match="Spyre backend only supports contiguous memory format"):
-        torch.empty(1, 2, 3, 4, device="spyre", memory_format=torch.channels_last)
-    with pytest.raises(RuntimeError, match="Spyre backend only supports contiguous memory format"):
-        torch.zeros(1, 2, 3, 4, device="spyre").to(memory_format=torch.channels_last)
-    with pytest.raises(RuntimeError, match="Spyre backend only supports strided tensors"):
-        torch.empty(2, 2, device="spyre", layout=torch.sparse_coo)
+def test_pinned_memory_is_refused():
     with pytest.raises(RuntimeError, match="only host memory can be pinned|Only dense CPU tensors can be pinned"):
         torch.empty(2, device="spyre", pin_memory=True)
 
@@ -259,3 +253,19 @@ def test_the_hosts_own_tools_still_know_torch_empty_and_to():
     assert torch.equal(torch.jit.trace(body, torch.ones(2))(torch.ones(2)), expected)
     assert torch.equal(torch.compile(body, backend="eager", fullgraph=True)(torch.ones(2)), expected)
     assert torch.equal(torch.vmap(body)(torch.ones(1, 2)), expected[None])
+
+
+@pytest.mark.parametrize(
+    "dtype, near",
+    [
+        (torch.float64, "torch.float32"),
+        (torch.complex128, "torch.complex64"),
+        (torch.uint16, "torch.int32"),
+        (torch.float8_e4m3fnuz, "torch.float8_e4m3fn"),
+    ],
+    ids=str,
+)
+def test_the_refusal_of_a_dtype_names_one_that_is_near(dtype, near):
+    with pytest.raises(TypeError, match=rf"for example with \.to\({near}\)"):
+        torch.zeros(2, dtype=dtype, device="spyre")
+    torch.zeros(2, dtype=getattr(torch, near.removeprefix("torch.")), device="spyre")

@@ -425,3 +425,44 @@ def test_two_cards(python):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("found at least two devices, spyre:") == 2
+
+
+WRONG = {
+    "sizes": lambda x: x + x.t(),
+    "cat": lambda x: torch.cat([x, x.t()]),
+    "indices": lambda x: x.index_select(0, torch.zeros(2, 2, dtype=torch.int32, device="spyre")),
+    "dtype": lambda x: x & x,
+    "number": lambda x: x.half().masked_fill(x > 0, -1e9),
+    "norm": lambda x: torch.nn.functional.layer_norm(x, (5,)),
+    "dimension": lambda x: torch.unique_consecutive(x, dim=3),
+    "kth": lambda x: x.kthvalue(9),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_an_error_anywhere_is_an_error_and_no_fallback(wrong):
+    def body():
+        with pytest.raises((RuntimeError, IndexError)):
+            WRONG[wrong](X.to("spyre"))
+
+    assert fallback_warnings(body) == [] and torch.spyre.fallback_counts() == {}
+
+
+def test_a_warning_that_is_an_error_leaves_tensors_as_they_were():
+    x = X.to("spyre")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for _ in range(2):
+            with pytest.raises(FallbackWarning):
+                x.polygamma_(1)
+    assert torch.equal(x.cpu(), X)
+
+
+def test_halves_that_the_host_has_not_are_computed_in_fp32():
+    x = torch.randn(1, 2, 16, 16, generator=torch.Generator().manual_seed(0)).half()
+    options = {"size": (7, 7), "mode": "bilinear", "antialias": True}
+    with torch.spyre.fallback("count"):
+        found = torch.nn.functional.interpolate(x.to("spyre"), **options)
+    assert found.dtype == torch.float16
+    expected = torch.nn.functional.interpolate(x.float(), **options)
+    torch.testing.assert_close(found.cpu().float(), expected, rtol=2**-8, atol=2**-8)

@@ -51,6 +51,34 @@ def test_dim_order(order, device_size, stride_map):
 
 
 @pytest.mark.parametrize(
+    ("size", "order", "device_size", "stride_map"),
+    [
+        ([512, 8, 256], [0, 2, 1], [256, 1, 512, 64], [1, 16384, 2048, 256]),
+        ([4, 50], [0, 1], [1, 4, 64], [64, 50, 1]),
+        ([30, 70], [1, 0], [1, 70, 64], [4480, 1, 70]),
+        ([40], [0], [1, 64], [64, 1]),
+        ([5, 1], [0, 1], [1, 5, 64], [-1, 1, -1]),
+        ([1, 50], [0, 1], [1, 1, 64], [64, -1, 1]),
+    ],
+)
+def test_a_single_tile_of_a_given_order_keeps_its_stride(size, order, device_size, stride_map):
+    layout = SpyreTensorLayout(size, contiguous(size), torch.float16, order)
+    assert (layout.device_size, layout.stride_map) == (device_size, stride_map)
+    host = torch.randint(0, 512, size).half()
+    assert torch.equal(host.to("spyre", device_layout=layout).cpu(), host)
+
+
+def test_one_value_per_stick_is_in_lane_0():
+    host = torch.arange(60).half()
+    x = host.to("spyre", device_layout=SpyreTensorLayout([1, 60, 64], [64, 1, 1], FP16))
+    assert _C.get_transfers(x) == [((60,), (64,), (1,))]
+    assert x.untyped_storage().nbytes() == 60 * 128
+    assert torch.equal(x.cpu(), host)
+    with pytest.raises(ValueError, match="coordinate 59 of a device dimension of 59"):
+        host.to("spyre", device_layout=SpyreTensorLayout([1, 59, 64], [64, 1, 1], FP16))
+
+
+@pytest.mark.parametrize(
     ("dtype", "stick"),
     [
         (torch.float16, 64),
@@ -141,6 +169,12 @@ EXPLICIT = {
     "stick over two dimensions": ([8, 16, 4], [8, 1, 64], [64, -1, 1]),
     "sparse": ([40, 60], [60, 1, 40, 64], [1, -1, 60, -1]),
     "one element": ([], [1, 64], [-1, -1]),
+    "one value per stick": ([60], [1, 60, 64], [64, 1, 1]),
+    "rows of one value per stick": ([4, 60], [4, 60, 64], [60, 1, 1]),
+    "tiles of one value per stick": ([4, 128], [2, 4, 64, 64], [64, 128, 1, 1]),
+    "columns of one value per stick": ([40, 60], [40, 60, 64], [60, 1, 60]),
+    "a single tile with its stride": ([40, 60], [1, 40, 64], [64, 60, 1]),
+    "a single turned tile with its stride": ([6, 4, 50], [50, 1, 6, 64], [1, 3200, 200, 50]),
 }
 
 
@@ -167,6 +201,43 @@ def test_explicit_layouts_copy_into_each_other(size, device_size, stride_map):
     host = torch.randint(0, 512, size).half()
     plain = host.to("spyre")
     assert torch.equal(plain.to(device_layout=layout).to(device_layout=plain.device_tensor_layout()).cpu(), host)
+
+
+@pytest.mark.parametrize(("size", "device_size", "stride_map"), EXPLICIT.values(), ids=EXPLICIT)
+def test_explicit_layouts_compute(size, device_size, stride_map):
+    def function(x, y):
+        z = x * 2 + y
+        turned = z.transpose(0, 1) if z.dim() > 1 else z
+        product = z.reshape(-1, z.shape[-1] if z.dim() else 1)
+        return (
+            z,
+            z.sum(),
+            z.sum(-1),
+            turned.sum(-1),
+            turned.contiguous(),
+            product @ product.t(),
+            x[1:] if x.dim() else x,
+        )
+
+    host = torch.randint(0, 4, size).half()
+    plain = host.to("spyre")
+    laid = host.to("spyre", device_layout=SpyreTensorLayout(device_size, stride_map, FP16))
+    torch._dynamo.reset()
+    for run in (function, torch.compile(function, fullgraph=True, dynamic=False)):
+        for expected, first, second in zip(run(plain, plain), run(laid, plain), run(plain, laid), strict=True):
+            assert torch.equal(first.cpu(), expected.cpu()) and torch.equal(second.cpu(), expected.cpu())
+    laid += plain
+    assert torch.equal(laid.cpu(), host * 2)
+    assert torch.equal(copy.deepcopy(laid).cpu(), host * 2) and torch.equal(laid.clone().cpu(), host * 2)
+
+
+@pytest.mark.parametrize(("size", "device_size", "stride_map"), EXPLICIT.values(), ids=EXPLICIT)
+def test_explicit_layouts_are_saved(size, device_size, stride_map, tmp_path):
+    host = torch.randint(0, 512, size).half()
+    laid = host.to("spyre", device_layout=SpyreTensorLayout(device_size, stride_map, FP16))
+    torch.save(laid, tmp_path / "x.pt")
+    assert torch.equal(torch.load(tmp_path / "x.pt", map_location="cpu"), host)
+    assert torch.equal(torch.load(tmp_path / "x.pt").cpu(), host)
 
 
 def test_to_with_its_own_layout_is_the_tensor_itself():

@@ -161,3 +161,28 @@ def test_a_compiled_function_may_set_the_state():
     state = torch.spyre.get_rng_state()
     assert torch.compile(drawn_apart)(x).tolist() == drawn_apart(x).tolist()
     assert torch.equal(torch.spyre.get_rng_state(), state)
+
+
+def test_integers_without_bounds_are_as_wide_as_the_card_keeps_them():
+    torch.manual_seed(3)
+    drawn = torch.empty(1000, dtype=torch.int64, device="spyre").random_().cpu()
+    wide = torch.empty(1000, dtype=torch.int64).random_(generator=torch.Generator().manual_seed(3))
+    assert torch.equal(drawn, wide & (2**31 - 1))
+    narrow = torch.empty(1000, dtype=torch.int32, device="spyre").random_(generator=torch.Generator().manual_seed(3))
+    assert torch.equal(
+        narrow.cpu(), torch.empty(1000, dtype=torch.int32).random_(generator=torch.Generator().manual_seed(3))
+    )
+
+
+def test_batches_are_shuffled_where_the_card_is_the_default_device(program):
+    """DataLoader draws seeds as int64 tensors of the default device."""
+    program(
+        """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        torch.set_default_device("spyre")
+        batches = [x for (x,) in DataLoader(TensorDataset(torch.arange(12.0)), batch_size=5, shuffle=True)]
+        assert sorted(torch.cat(batches).tolist()) == list(range(12))
+        """
+    )

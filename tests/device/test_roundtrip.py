@@ -162,8 +162,9 @@ def layouts(draw, host: torch.Tensor) -> SpyreTensorLayout | None:
     layout = SpyreTensorLayout(list(host.shape), strides, host.dtype, order)
     size, step = layout.device_size, layout.stride_map
     if draw(st.booleans()):  # padding is legal where no other dimension's coordinates carry into it: the outermost
-        outermost = max(range(len(step) - 1), key=lambda i: step[i], default=0)
-        size[outermost] += draw(st.integers(0, 2)) if step[outermost] > 0 else 0
+        several = [i for i in range(len(step) - 1) if size[i] > 1]  # a single tile's stride may lie within a row
+        outermost = max(several, key=lambda i: step[i], default=0)
+        size[outermost] += draw(st.integers(0, 2)) if several and step[outermost] > 0 else 0
     if draw(st.booleans()):
         size, step = [2, *size], [0, *step]
     return SpyreTensorLayout(size, step, layout.device_dtype)

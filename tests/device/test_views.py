@@ -152,3 +152,9 @@ def test_in_place_view_changes():
     x = torch.arange(6.0).reshape(2, 3).to("spyre")
     x.t_().unsqueeze_(0).squeeze_(0).transpose_(0, 1).swapaxes_(0, 1)
     assert x.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_is_set_to():
+    x = torch.zeros(4, 3, device="spyre")
+    assert x.is_set_to(x.view(4, 3))
+    assert not any(x.is_set_to(other) for other in (x[1:], x.t(), x.view(12), x.clone()))

@@ -115,7 +115,7 @@ def test_python_sees_the_arguments_as_users_write_them(compiled):
     x = random()
     torch.sum(x, 1, dtype=torch.float32)
     ((op, args, kwargs),) = compiled
-    assert str(op) == "aten.sum.IntList_out" and args[1:] == ([1], False) and kwargs["dtype"] is torch.float32
+    assert str(op) == "aten.sum.dim_IntList" and args[1:] == ([1], False) and kwargs["dtype"] is torch.float32
 
 
 def test_kernels_for_other_calls_are_refused(monkeypatch, compiled):

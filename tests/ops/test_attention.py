@@ -68,3 +68,10 @@ def test_refuses(make, said):
     args, given = make()
     with pytest.raises(RuntimeError, match=said):
         SDPA(*args, **given)
+
+
+@pytest.mark.parametrize("sizes", [((3, 4), (3, 5), (3, 4)), ((3, 4), (3, 4), (2, 4))], ids=["depth", "length"])
+def test_sizes_that_do_not_fit_are_an_error(sizes):
+    query, key, value = (torch.ones(1, 1, *size, device="spyre") for size in sizes)
+    with pytest.raises(RuntimeError, match="size"):
+        torch.nn.functional.scaled_dot_product_attention(query, key, value)

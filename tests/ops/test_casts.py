@@ -76,10 +76,34 @@ def test_reals_beyond_integers(target, compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("value", [3e9, nan, inf, -3e9])
-def test_reals_beyond_int64_on_the_card(value, compiled):
-    with pytest.raises(ValueError, match="does not fit"):
-        run(lambda x: x.to(torch.int64), [torch.tensor([1.0, value]).to("spyre")], 32, compiled)[0].cpu()
+@pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.bfloat16], ids=name)
+def test_reals_saturate_as_int64(source, compiled):
+    """At the ends of the 32 bits that the card keeps, NaN at the least."""
+    x, host = on_card(BEYOND, source)
+    want = host.double().nan_to_num(-inf).clamp(-(2**31), 2**31 - 1).long()
+    (got,) = run(lambda x: x.to(torch.int64), [x], 32, compiled)
+    assert torch.equal(got.cpu(), want)
+
+
+def test_reals_saturate_as_int64_in_copies():
+    want = BEYOND.double().nan_to_num(-inf).clamp(-(2**31), 2**31 - 1).long()
+    card = BEYOND.to("spyre")
+    assert torch.equal(torch.zeros(70, dtype=torch.int64, device="spyre").copy_(card).cpu(), want)
+    assert torch.equal(torch.zeros(70, dtype=torch.int64, device="spyre").copy_(BEYOND).cpu(), want)
+    assert torch.equal(BEYOND.to("spyre", torch.int64).cpu(), want)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_an_int64_that_is_not_used_is_no_error(compiled):
+    """Positions in buckets, as T5 has them: the logarithm of 0 is not chosen."""
+
+    def buckets(distance):
+        far = 4 + (torch.log(distance.float() / 4) / 3.47 * 4).to(torch.long)
+        return torch.where(distance < 4, distance, torch.min(far, torch.full_like(far, 7)))
+
+    distance = torch.arange(100)
+    (got,) = run(buckets, [distance.to("spyre")], 32, compiled)
+    assert torch.equal(got.cpu(), buckets(distance))
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

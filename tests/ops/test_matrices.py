@@ -138,6 +138,7 @@ ROWS = [
     attention("attention causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), 2, 2),
     attention("attention grouped", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), 4, 2),
     attention("attention scaled", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.1), 2, 2),
+    convolution("conv2d of one point, channels in several sticks", F.conv2d, (2, 256, 2, 2), (2, 256, 1, 1), (2,)),
     convolution("conv1d", F.conv1d, (2, 3, 65), (5, 3, 3)),
     convolution("conv1d bias", lambda x, w, b: F.conv1d(x, w, b, padding=1), (2, 3, 65), (5, 3, 3), (5,)),
     convolution("conv1d strided", lambda x, w: F.conv1d(x, w, stride=2, dilation=2, padding=2), (2, 3, 65), (5, 3, 3)),

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cmath>
+
 #include "card/tile_ops.h"
 #include "compiled.h"
 #include "copy.h"
@@ -35,6 +37,12 @@ std::string layout_text(const Layout& layout) {
     text += std::string(", element_arrangement=ElementArrangement.") + kArrangements[layout.arrangement] + ")";
   }
   return text;
+}
+
+// Index of a card as Python gives it; devices are counted in a byte.
+c10::DeviceIndex device_index(int index) {
+  TORCH_CHECK(index >= -1 && index < 128, "invalid device index ", index);
+  return static_cast<c10::DeviceIndex>(index);
 }
 
 Layout arranged(Layout layout, ElementArrangement arrangement) {
@@ -166,12 +174,16 @@ PYBIND11_MODULE(_C, m) {
                                   layout.arrangement);
           },
           [](const py::tuple& state) {
-            return explicit_layout(state[0].cast<Dims>(), state[1].cast<Dims>(),
-                                   static_cast<DataFormat>(state[2].cast<int>()),
-                                   static_cast<ElementArrangement>(state[3].cast<int>()));
+            if (state.size() != 4) throw py::value_error("this is no pickled SpyreTensorLayout");
+            const int format = state[2].cast<int>(), arrangement = state[3].cast<int>();
+            if (format < 0 || format > static_cast<int>(DataFormat::SEN18F_FP24) || arrangement < 0 || arrangement > 3)
+              throw py::value_error("this is no pickled SpyreTensorLayout");
+            return explicit_layout(state[0].cast<Dims>(), state[1].cast<Dims>(), static_cast<DataFormat>(format),
+                                   static_cast<ElementArrangement>(arrangement));
           }));
 
   // Layouts and tensors
+  m.def("canonical_layout", &spyre::canonical, py::arg("layout"));
   m.def("get_device_dtype", &device_dtype, py::arg("dtype"));
   m.def("as_kept", &as_kept, py::arg("value"), py::arg("dtype"));
   m.def(
@@ -234,6 +246,8 @@ PYBIND11_MODULE(_C, m) {
       "encode_constant",
       [](double value, DataFormat format) {
         const at::ScalarType dtype = dtype_of(format);
+        if (!c10::isFloatingType(dtype) && !(std::abs(value) < 0x1p63))
+          throw py::value_error(std::to_string(value) + " is no integer that a card keeps");
         return encode_constant(c10::isFloatingType(dtype) ? at::Scalar(value) : at::Scalar(static_cast<int64_t>(value)),
                                dtype);
       },
@@ -248,7 +262,7 @@ PYBIND11_MODULE(_C, m) {
       .def("job_allocation_size",
            [](const spyre::JobPlan& plan) {
              int64_t bytes = 0;
-             for (int64_t size : plan.allocations) bytes += size;
+             for (int64_t size : plan.allocations) bytes += size;  // each below 2^40
              return bytes;
            })
       .def("step_times", &step_times)
@@ -268,8 +282,10 @@ PYBIND11_MODULE(_C, m) {
     for (const at::Tensor& tensor : tensors) pointers.push_back(&tensor);
     launch_jobplan(plan, pointers, numbers);
   };
-  m.def("launch_jobplan", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
-  m.def("launch_kernel", launch, py::arg("plan"), py::arg("tensors"), py::arg("numbers") = std::vector<double>());
+  m.def("launch_jobplan", launch, py::arg("plan").none(false), py::arg("tensors"),
+        py::arg("numbers") = std::vector<double>());
+  m.def("launch_kernel", launch, py::arg("plan").none(false), py::arg("tensors"),
+        py::arg("numbers") = std::vector<double>());
 
   bind_compiled_kernels(m);
   m.def("lies_like", &lies_like, py::arg("tensor"));
@@ -308,6 +324,8 @@ PYBIND11_MODULE(_C, m) {
   // The runtime
   m.def("set_hardware_file", &spyre::Runtime::set_hardware_file, py::arg("path"));
   m.def("start_runtime", [] { spyre::Runtime::get(); });
+  m.def("watch_ctrl_c", &watch_ctrl_c);
+  m.def("note_ctrl_c", &note_ctrl_c);
   m.def("free_runtime", [] {
     if (!spyre::Runtime::started()) return;
     spyre::Runtime& runtime = spyre::Runtime::get();
@@ -324,6 +342,12 @@ PYBIND11_MODULE(_C, m) {
     spyre::Runtime::stop();
   });
   m.def("runtime_started", &spyre::Runtime::started);
+  m.def(
+      "drop_work",
+      [] {
+        if (spyre::Runtime::started() && !spyre::Runtime::forked()) spyre::Runtime::get().engine().drop_all();
+      },
+      py::call_guard<py::gil_scoped_release>());
   m.def("in_bad_fork", &spyre::Runtime::forked);
   m.def("device_count", [] {
     spyre::Runtime::device_count();  // raises what is wrong with the environment
@@ -342,15 +366,28 @@ PYBIND11_MODULE(_C, m) {
     constexpr const char* kFlex[] = {"PF", "VF", "MOCK"};
     return kFlex[static_cast<int>(spyre::Runtime::get().options().flex)];
   });
-  m.def("card_cores", [](int index) { return card(static_cast<c10::DeviceIndex>(index)).cores(); });
-  m.def("card_memory", [](int index) { return card(static_cast<c10::DeviceIndex>(index)).memory().capacity(); });
-  m.def("physical_index", [](int index) { return card(static_cast<c10::DeviceIndex>(index)).physical(); });
+  m.def("card_cores", [](int index) { return card(device_index(index)).cores(); });
+  m.def("card_memory", [](int index) { return card(device_index(index)).memory().capacity(); });
+  // A list of (address, bytes, small, parts), parts of (address, bytes, "allocated", "pending" or "free").
+  m.def("memory_snapshot", [](int index) {
+    spyre::Memory& memory = card(device_index(index)).memory();
+    constexpr const char* kUses[] = {"allocated", "pending", "free"};
+    py::list chunks;
+    for (const spyre::ChunkState& chunk : memory.snapshot()) {
+      py::list parts;
+      for (const auto& part : chunk.parts)
+        parts.append(py::make_tuple(part.offset, part.bytes, kUses[static_cast<int>(part.use)]));
+      chunks.append(py::make_tuple(chunk.offset, chunk.bytes, chunk.small, parts));
+    }
+    return chunks;
+  });
+  m.def("physical_index", [](int index) { return card(device_index(index)).physical(); });
   m.def("simd_level", &spyre::simd_level);
   m.def("stream_time_ns", [](int device, int stream) {
-    spyre::Card& on = card(static_cast<c10::DeviceIndex>(device));
+    spyre::Card& on = card(device_index(device));
     return static_cast<double>(on.engine().time(on.stream(stream))) / 1000;
   });
-  m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
+  m.def("default_generator", [](int device) { return default_generator(device_index(device)); });
   m.def(
       "add_callback",
       [](int device, int stream, py::function body) {
@@ -360,7 +397,7 @@ PYBIND11_MODULE(_C, m) {
           delete held;
         });
         py::gil_scoped_release release;
-        card(static_cast<c10::DeviceIndex>(device)).callback(stream, [held] {
+        card(device_index(device)).callback(stream, [held] {
           py::gil_scoped_acquire gil;
           (*held)();
         });
@@ -386,7 +423,7 @@ PYBIND11_MODULE(_C, m) {
   measure.def("to_host", &measure_to_host, py::arg("to"), py::arg("src"), py::arg("repeats"));
   measure.def(
       "launch", [](const std::shared_ptr<spyre::JobPlan>& plan, int repeats) { return measure_launch(plan, repeats); },
-      py::arg("plan"), py::arg("repeats"));
+      py::arg("plan").none(false), py::arg("repeats"));
   measure.def("multiply_add", &measure_multiply_add, py::arg("threads"), py::arg("repeats"));
   measure.def("stream", &measure_stream, py::arg("bytes_read"), py::arg("bytes_written"), py::arg("threads"),
               py::arg("repeats"));

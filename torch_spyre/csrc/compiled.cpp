@@ -11,6 +11,7 @@
 #include "eager.h"
 #include "factories.h"
 #include "jobplan.h"
+#include "origin.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -35,7 +36,8 @@ struct Variant {
   std::vector<Input> inputs;
   std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute
   std::vector<Output> outputs;
-  py::object launch;  // what listeners are told
+  py::object launch;        // what listeners are told
+  const std::string* name;  // for messages
 };
 
 bool all_different(Few<const spyre::Block*>& blocks) {
@@ -128,6 +130,7 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
   for (const at::Tensor& output : made) tensors.push_back(&output);
   if (variant->plan) {
+    const OriginScope origin(variant->name);
     launch_jobplan(variant->plan, tensors);
     if (PyList_GET_SIZE(listeners) > 0) tell_listeners(variant->launch);
   }
@@ -161,6 +164,7 @@ void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes
   for (const py::handle output : outputs) variant->outputs.push_back(output_of(output.cast<py::dict>()));
   variant->plan = std::move(plan);
   variant->launch = std::move(launch);
+  variant->name = interned("compiled kernel '" + (variant->plan ? variant->plan->name : "") + "'");
   kernel_in(self).variants.push_back(std::move(variant));
 }
 

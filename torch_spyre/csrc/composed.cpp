@@ -25,10 +25,12 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <limits>
 #include <tuple>
 #include <vector>
 
 #include "fallback.h"
+#include "generator.h"
 
 namespace torch_spyre {
 
@@ -75,6 +77,17 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
   mask.bernoulli_(1 - p);
   return {input.mul(mask).mul_(p < 1 ? 1 / (1 - p) : 0.0), mask};
+}
+
+// Without bounds int64 is as wide as the card keeps it. DataLoader draws its seeds like this.
+void random_integers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::Tensor self = torch::jit::peek(*stack, 0, 2).toTensor();
+  if (self.scalar_type() != at::kLong) return make_on_host(op, stack);
+  at::Tensor drawn = at::empty(self.sizes(), self.options().device(at::kCPU));
+  const Generator generator = torch::jit::peek(*stack, 1, 2).toOptional<at::Generator>();
+  drawn.random_(host_generator(generator, self.device().index())).bitwise_and_(std::numeric_limits<int32_t>::max());
+  self.copy_(drawn);
+  torch::jit::drop(*stack, 1);
 }
 
 // Several draws with replacement go through a table that only the host's kernel builds.
@@ -195,6 +208,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_foreach_copy", foreach_copy);
   m.impl("_index_put_impl_", index_put);
   m.impl("native_dropout", native_dropout);
+  m.impl("random_", torch::CppFunction::makeFromBoxedFunction<&random_integers>());
   m.impl("one_hot", one_hot);
   m.impl("normal.Tensor_float", normal_around);
   m.impl("normal.float_Tensor", normal_scaled);

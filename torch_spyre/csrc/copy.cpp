@@ -15,6 +15,8 @@
 #include <sstream>
 
 #include "factories.h"
+#include "origin.h"
+#include "send.h"
 #include "storage.h"
 
 namespace torch_spyre {
@@ -73,8 +75,16 @@ void change_bytes(const at::Tensor& window, const Change& change) {
   write_bytes(storage, bytes);
 }
 
+// As int64, reals become what they would become on the card: the nearest that 32 bits hold, and NaN the least.
+at::Tensor saturated(const at::Tensor& reals) {
+  const at::Tensor near = reals.to(at::kDouble).nan_to_num(-0x1p31);
+  return near.clamp(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()).to(at::kLong);
+}
+
 void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
-  const at::Tensor values = given.to(to.scalar_type()).resolve_conj().resolve_neg();
+  const bool saturates = to.scalar_type() == at::kLong && at::isFloatingType(given.scalar_type());
+  const at::Tensor converted = saturates ? saturated(given) : given.to(to.scalar_type());
+  const at::Tensor values = converted.resolve_conj().resolve_neg();
   const at::Tensor from = broadcast(values, to);
   const auto device = to.device().index();
   const int stream = current_stream(device);
@@ -93,8 +103,7 @@ void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
     return;
   }
   const spyre::DeviceView target = device_view(to);
-  const spyre::HostView source = host_view(from, target.type);
-  waiting([&] { card(device).to_card(target, source, stream, wait); });
+  send(device, target, host_view(from, target.type), stream, wait);
 }
 
 void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
@@ -151,14 +160,14 @@ void on_card(const at::Tensor& to, const at::Tensor& given) {
     }
     // The copy takes the layout over instead of going through host bytes.
     auto fresh = make_storage(source.size, source.strides, source.dtype, device, &source.layout());
-    card(device).on_card(whole_view(*fresh), whole_view(source), stream);
+    waiting([&] { card(device).on_card(whole_view(*fresh), whole_view(source), stream); });
     c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
     target.adopt(source.nbytes(), std::move(data), std::move(*fresh));
     return;
   }
   const spyre::DeviceView target = device_view(to), source = device_view(from);
   if (from.device() == to.device()) {
-    card(device).on_card(target, source, stream);
+    waiting([&] { card(device).on_card(target, source, stream); });
     return;
   }
   // Both cards' current streams take part: the data must be ready there, and must not change before it is here.
@@ -168,7 +177,7 @@ void on_card(const at::Tensor& to, const at::Tensor& given) {
   spyre::Event ready, taken;
   engine.record(there, ready);
   engine.wait_event(here, ready);
-  card(device).on_card(target, source, stream);
+  waiting([&] { card(device).on_card(target, source, stream); });
   engine.record(here, taken);
   engine.wait_event(there, taken);
 }
@@ -197,6 +206,8 @@ void convert_complex(const at::Tensor& to, const at::Tensor& from) {
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  static const std::string* const kName = interned("aten::copy_");
+  const OriginScope origin(kName);
   TORCH_CHECK(from.defined() && to.defined(), "copy needs two tensors");
   if (from.is_same(to)) return to;
   TORCH_CHECK(at::is_expandable_to(from.sizes(), to.sizes()), "The size of the source ", from.sizes(),
@@ -232,6 +243,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
+  static const std::string* const kName = interned("aten::item");
+  const OriginScope origin(kName);
   at::Tensor value = at::empty({}, at::TensorOptions().dtype(self.scalar_type()));
   to_host(value, self.reshape({}), false);
   return value.item();
@@ -277,6 +290,8 @@ uint32_t incoming(const at::Scalar& value, at::ScalarType dtype, bool one) {
 }
 
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
+  static const std::string* const kName = interned("aten::fill_");
+  const OriginScope origin(kName);
   if (self.numel() == 0) return self;
   at::assert_no_internal_overlap(self);
   const auto device = self.device().index();
@@ -293,7 +308,8 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   }
   const uint32_t bits = incoming(value, self.scalar_type(), self.numel() == 1);
   if (debugging()) log_line("fill " + text(self) + " on stream " + std::to_string(current_stream(device)));
-  card(device).fill(device_view(self), bits, current_stream(device));
+  const spyre::DeviceView target = device_view(self);
+  waiting([&] { card(device).fill(target, bits, current_stream(device)); });
   return self;
 }
 

@@ -6,10 +6,13 @@
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
+
+#include "origin.h"
 
 namespace torch_spyre {
 
@@ -57,19 +60,65 @@ c10::DeviceIndex first_device() {
   throw raised;
 }
 
+// --- interrupts
+
+// What a signal's Python handler raised inside a wait of this thread, until the wait has ended.
+thread_local PyObject *raised_type = nullptr, *raised_value = nullptr, *raised_trace = nullptr;
+
+// Runs Python's handlers of signals that have come; true if one raised. In threads other than the main one none run.
+bool handlers_raise() {
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const bool raised = PyErr_CheckSignals() != 0;
+  if (raised) PyErr_Fetch(&raised_type, &raised_value, &raised_trace);
+  PyGILState_Release(gil);
+  return raised;
+}
+
+[[noreturn]] void raise_interrupt() {
+  pybind11::gil_scoped_acquire gil;
+  PyErr_Restore(std::exchange(raised_type, nullptr), std::exchange(raised_value, nullptr),
+                std::exchange(raised_trace, nullptr));
+  throw_python_error();
+}
+
+// A Ctrl-C that comes while no wait is under way: Python raises KeyboardInterrupt by itself, and what was queued before
+// is dropped when the card is used next. Its handler is told of the signal as if this one were not here. Who sets a
+// handler of their own takes this one out, as they should: whether theirs raises, only they know.
+std::atomic<bool> ctrl_c{false};
+struct sigaction handler_before{};
+
+void handle_ctrl_c(int signal, siginfo_t* info, void* context) {
+  ctrl_c.store(true, std::memory_order_relaxed);
+  if (handler_before.sa_flags & SA_SIGINFO)
+    handler_before.sa_sigaction(signal, info, context);
+  else
+    handler_before.sa_handler(signal);
+}
+
+bool handled_by_default() {
+  const auto signals = pybind11::module_::import("signal");
+  return signals.attr("getsignal")(static_cast<int>(SIGINT)).is(signals.attr("default_int_handler"));
+}
+
 [[noreturn]] void raise_as_torch(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const spyre::Dropped& e) {
+    if (handlers_raise()) raise_interrupt();  // a Ctrl-C that Python has not raised yet is why
+    TORCH_CHECK(false, e.what());
   } catch (const spyre::OutOfMemory& e) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
   } catch (const spyre::IndexRange& e) {
-    TORCH_CHECK_INDEX(false, e.what());
+    TORCH_CHECK_INDEX(false, e.what(), text_of(e.origin));
   } catch (const spyre::ValueRange& e) {
-    TORCH_CHECK_VALUE(false, e.what());
+    TORCH_CHECK_VALUE(false, e.what(), text_of(e.origin));
   } catch (const spyre::InvalidLayout& e) {
-    TORCH_CHECK_VALUE(false, e.what());
+    TORCH_CHECK_VALUE(false, e.what(), text_of(e.origin));
   } catch (const spyre::InvalidProgram& e) {
-    TORCH_CHECK_VALUE(false, e.what());
+    TORCH_CHECK_VALUE(false, e.what(), text_of(e.origin));
+  } catch (const spyre::Error& e) {
+    TORCH_CHECK(false, e.what(), text_of(e.origin));
   } catch (const pybind11::error_already_set& e) {
     // Others may hold the same exception (an event does), and this class can be restored only once.
     pybind11::gil_scoped_acquire gil;
@@ -92,9 +141,12 @@ bool supported(at::ScalarType dtype) {
 spyre::HostType host_type(at::ScalarType dtype) {
   for (const auto& [scalar, host] : kTypes)
     if (scalar == dtype) return host;
+  const char* near = c10::isComplexType(dtype)           ? "torch.complex64"
+                     : c10::isIntegralType(dtype, false) ? "torch.int32"
+                     : c10::elementSize(dtype) == 1      ? "torch.float8_e4m3fn"
+                                                         : "torch.float32";
   TORCH_CHECK_TYPE(false, "Spyre backend does not support dtype ", dtype_name(dtype),
-                   ": the card has no such number format. Convert first, for example with .to(torch.float32) "
-                   "or .to(torch.float16).");
+                   ": the card has no such number format. Convert first, for example with .to(", near, ").");
 }
 
 std::string dtype_name(at::ScalarType dtype) { return "torch." + std::string(c10::getDtypeNames(dtype).first); }
@@ -148,7 +200,14 @@ spyre::Card& card(c10::DeviceIndex index) {
     torch::utils::device_lazy_init(kSpyre);
     told = true;
   }
+  if (ctrl_c.load(std::memory_order_relaxed)) [[unlikely]]
+    drop_if_interrupted();
   return found;
+}
+
+void drop_if_interrupted() {
+  if (ctrl_c.exchange(false) && spyre::Runtime::started() && !spyre::Runtime::forked())
+    spyre::Runtime::get().engine().drop_all();
 }
 
 void waiting(const std::function<void()>& body) {
@@ -163,21 +222,30 @@ void waiting(const std::function<void()>& body) {
     error = std::current_exception();
   }
   if (released) PyEval_RestoreThread(released);
-  if (interrupted) {
-    pybind11::gil_scoped_acquire gil;
-    throw_python_error();  // the KeyboardInterrupt that the check below left on this thread
-  }
+  if (interrupted) raise_interrupt();
   if (error) raise_as_torch(error);
 }
 
 void install_interrupt_check() {
   spyre::Runtime::interrupted = [] {
-    if (!Py_IsInitialized()) return false;
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    const bool stop = PyErr_CheckSignals() != 0;
-    PyGILState_Release(gil);
-    return stop;
+    const bool raised = handlers_raise();
+    if (raised) ctrl_c = false;  // the wait drops what is queued
+    return raised;
   };
+  watch_ctrl_c();
+}
+
+void note_ctrl_c() { ctrl_c.store(true, std::memory_order_relaxed); }
+
+void watch_ctrl_c() {
+  struct sigaction now{};
+  if (!handled_by_default() || sigaction(SIGINT, nullptr, &now) != 0) return;
+  if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || now.sa_sigaction == handle_ctrl_c) return;
+  handler_before = now;
+  struct sigaction chained = now;
+  chained.sa_flags |= SA_SIGINFO;
+  chained.sa_sigaction = handle_ctrl_c;
+  sigaction(SIGINT, &chained, nullptr);
 }
 
 bool debugging() {

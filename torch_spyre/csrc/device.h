@@ -31,11 +31,18 @@ int device_count() noexcept;
 
 spyre::Card& card(c10::DeviceIndex index);
 
-// Runs something that may wait for the card: without the GIL, and Ctrl-C becomes KeyboardInterrupt. The card's errors
+// Runs something that may wait for the card: without the GIL, and what a signal's handler raises ends the wait (Ctrl-C:
+// KeyboardInterrupt). The card's errors
 // become PyTorch's (ValueError, OutOfMemoryError); what a host callback raised is raised as it was.
 void waiting(const std::function<void()>& body);
-// Lets waits notice Ctrl-C.
+// Lets waits, and whatever uses the card after one, notice Ctrl-C.
 void install_interrupt_check();
+// Has every Ctrl-C noted while Python's own handler is there; setting that handler anew ends it.
+void watch_ctrl_c();
+// What is queued is dropped when the card is used next.
+void note_ctrl_c();
+// Drops what was queued before a Ctrl-C that no wait has noticed.
+void drop_if_interrupted();
 
 // TORCH_SPYRE_DEBUG=1
 bool debugging();

@@ -21,6 +21,7 @@
 #include "fallback.h"
 #include "jobplan.h"
 #include "numbers.h"
+#include "origin.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -213,6 +214,7 @@ struct Kernel {
   bool native = false;
   bool specific = false;                       // compiled for the numbers of its call; in general there is none
   std::string reason;                          // why it is not native
+  const std::string* op = nullptr;             // its name, for messages
   std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute, the results are empty
   std::vector<size_t> arguments;               // the launch takes these tensors of the call, then the outputs
   std::vector<Output> outputs;
@@ -378,7 +380,8 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
     const py::object compile_call = py::module_::import("torch_spyre.ops.eager").attr("compile_call");
     const py::object found =
         compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named, open.vec());
-    auto kernel = std::make_shared<const Kernel>(parse(found, tensors, open.size()));
+    auto kernel = std::make_shared<Kernel>(parse(found, tensors, open.size()));
+    kernel->op = interned(c10::toString(op.operator_name()));
     if (kernel->plan) ++compiled;
     return kernel;
   } catch (py::error_already_set& error) {
@@ -392,6 +395,7 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
 // --- running
 
 void run(const Kernel& kernel, const Signature& call, size_t arguments, torch::jit::Stack* stack, c10::Device device) {
+  const OriginScope origin(kernel.op);
   c10::SmallVector<at::Tensor, 4> outputs;
   for (const Output& output : kernel.outputs) outputs.push_back(empty_output(output, device.index()));
   if (kernel.plan) {

@@ -6,6 +6,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -20,14 +21,27 @@ namespace {
 
 using OptionalInts = at::OptionalIntArrayRef;
 
-void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory,
-                   std::optional<at::MemoryFormat> memory_format) {
+void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(!layout || *layout == at::kStrided, "Spyre backend only supports strided tensors, asked for ", *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "only host memory can be pinned, not memory of the card");
-  TORCH_CHECK(
-      !memory_format || *memory_format == at::MemoryFormat::Contiguous || *memory_format == at::MemoryFormat::Preserve,
-      "Spyre backend only supports contiguous memory format, asked for ", *memory_format,
-      "; how a tensor lies on the card is its device layout (Tensor.to(device_layout=...))");
+}
+
+// The strides that a memory format asks for. The default device layout goes by dimensions, whatever their strides.
+spyre::Dims strides_in(c10::IntArrayRef size, std::optional<at::MemoryFormat> format) {
+  switch (format.value_or(at::MemoryFormat::Contiguous)) {
+    case at::MemoryFormat::ChannelsLast:
+      TORCH_CHECK(size.size() == 4, "required rank 4 tensor to use channels_last format");
+      return c10::get_channels_last_strides_2d(size);
+    case at::MemoryFormat::ChannelsLast3d:
+      TORCH_CHECK(size.size() == 5, "required rank 5 tensor to use channels_last_3d format");
+      return c10::get_channels_last_strides_3d(size);
+    default:
+      return spyre::contiguous_strides(size.vec());
+  }
+}
+
+bool orders_channels(std::optional<at::MemoryFormat> format) {
+  return format == at::MemoryFormat::ChannelsLast || format == at::MemoryFormat::ChannelsLast3d;
 }
 
 at::Tensor wrap(c10::intrusive_ptr<SpyreStorageImpl> storage, at::ScalarType dtype) {
@@ -61,21 +75,10 @@ void check_strides(c10::IntArrayRef size, c10::IntArrayRef strides) {
   TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size, " and strides=", strides);
 }
 
-at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                 std::optional<at::Device> device, std::optional<bool> pin_memory,
-                 std::optional<at::MemoryFormat> memory_format) {
-  check_options(layout, pin_memory, memory_format);
-  check_sizes(size);
-  const at::ScalarType type = c10::dtype_or_default(dtype);
-  at::Tensor tensor = wrap(make_contiguous_storage(size, type, resolve(device)), type);
-  if (size.size() != 1 || size[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(size);
-  return tensor;
-}
-
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef strides, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory, std::nullopt);
+  check_options(layout, pin_memory);
   check_sizes(size);
   check_strides(size, strides);
   const at::ScalarType type = c10::dtype_or_default(dtype);
@@ -84,10 +87,25 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef strides, std::o
   return tensor;
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
-  check_options(std::nullopt, std::nullopt, memory_format);
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pin_memory,
+                 std::optional<at::MemoryFormat> memory_format) {
   check_sizes(size);
-  if (self.sizes() == size) return self;  // whatever its strides: an in-place result goes back into a view
+  if (orders_channels(memory_format))
+    return empty_strided(size, strides_in(size, memory_format), dtype, layout, device, pin_memory);
+  check_options(layout, pin_memory);
+  const at::ScalarType type = c10::dtype_or_default(dtype);
+  at::Tensor tensor = wrap(make_contiguous_storage(size, type, resolve(device)), type);
+  if (size.size() != 1 || size[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return tensor;
+}
+
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
+  check_sizes(size);
+  const spyre::Dims strides = strides_in(size, memory_format);
+  // Without a format whatever strides there are: an in-place result goes back into a view.
+  if (self.sizes() == size && (!orders_channels(memory_format) || self.strides() == c10::IntArrayRef(strides)))
+    return self;
   SpyreStorageImpl& storage = storage_of(self);
   const int64_t each = parts(self.scalar_type());
   const int64_t held = storage.held().block ? storage.elements() / each : 0;
@@ -95,12 +113,12 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
   if (needed > held) {
     TORCH_CHECK(storage.resizable(), "this spyre tensor shares another's memory and cannot be made larger");
     if (self.storage_offset() == 0 && each == 1) {
-      reshape_storage(storage, size, spyre::contiguous_strides(size.vec()));
+      reshape_storage(storage, size, strides);
     } else {
       reshape_storage(storage, {each * needed}, {1});
     }
   }
-  self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, strides);
   return self;
 }
 
@@ -126,6 +144,12 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
   }
   at::native::checkInBoundsForStorage(size, strides, offset, self.dtype(), source);
   reach_zero_tail(storage, view);
+  const bool with_padding = size.size() == 1 && size[0] > storage.elements() / parts(self.scalar_type()) &&
+                            static_cast<size_t>(size[0]) * self.element_size() == source.nbytes();
+  TORCH_CHECK_NOT_IMPLEMENTED(!with_padding,
+                              "memory of the card cannot be read with its padding; torch.jit.save, which "
+                              "asks for that, takes modules on the CPU, and torch.jit.load(..., map_location='spyre') "
+                              "brings them to the card");
   check_inside(storage, view);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
@@ -232,6 +256,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", set_bytes);
   m.impl("set_.source_Tensor", set_tensor);
   m.impl("set_", set_nothing);
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   m.impl("as_strided", as_strided);
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("view.dtype", view_dtype);
@@ -239,27 +264,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_complex", view_as_complex);
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
-}
-
-namespace {
-
-void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "Spyre backend only supports strided tensors, not sparse, quantized or nested ones (",
-                              op.operator_name(), ")");
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
-}
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
 
 }  // namespace torch_spyre

@@ -31,6 +31,8 @@
 #include "device.h"
 #include "eager.h"
 #include "generator.h"
+#include "origin.h"
+#include "other_layouts.h"
 #include "storage.h"
 
 namespace torch_spyre {
@@ -58,6 +60,29 @@ void warn(const std::string& op, const std::string& reason) {
     error.persist();
     throw error;
   }
+}
+
+// An op has run on the host.
+void tell(const std::string& name, const std::string& reason, FallbackMode now) {
+  bool first = false;
+  {
+    std::lock_guard lock(mutex);
+    first = now == FallbackMode::warn && warned.insert(name).second;
+  }
+  if (first) {
+    try {
+      warn(name, reason);
+    } catch (...) {  // warnings are errors (python -W error): the op has no effect, and the next call has none either
+      std::lock_guard lock(mutex);
+      warned.erase(name);
+      throw;
+    }
+  }
+  {
+    std::lock_guard lock(mutex);
+    ++counts[name];
+  }
+  if (debugging()) log_line("CPU fallback: " + name);
 }
 
 bool is_generator(const c10::Type& type) {
@@ -139,24 +164,77 @@ class HostCall {
   HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, bool fills_self)
       : op_(op), arguments_(op.schema().arguments()), stack_(stack), device_(device), fills_self_(fills_self) {}
 
-  void run() {
+  // `computed` is called when the host has computed the results, before anything on the card changes: not if the op is
+  // an error.
+  template <typename Computed>
+  void run(const Computed& computed) {
     const c10::DeviceGuard guard(device_);
     // Where no values are computed, shapes are all there is to find out.
     if (card(device_.index()).mode() == spyre::Mode::timing && op_.hasKernelForDispatchKey(c10::DispatchKey::Meta))
-      return run_on_shapes();
+      return run_on_shapes(computed);
     const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
     for (size_t i = 0; i < arguments_.size(); ++i) take(i);
     const auto host = torch::jit::last(*stack_, arguments_.size()).vec();
     {
       const HostSeed seed(op_, device_.index());
-      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+      compute(host);
     }
+    computed();
     for (size_t i = 0; i < arguments_.size(); ++i)
       if (is_written(arguments_[i])) write_back(given[i], host[i]);
     for (size_t i = 0; i < op_.schema().returns().size(); ++i) give(i, given);
   }
 
  private:
+  // What dispatches a call with these arguments on the host: sparse and nested tensors have keys of their own.
+  static c10::DispatchKeySet host_keys(const std::vector<c10::IValue>& arguments) {
+    c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+    for (const c10::IValue& argument : arguments)
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        if (is_strided(tensor)) return;
+        keys = keys.add(tensor.is_nested()   ? c10::DispatchKey::NestedTensorCPU
+                        : tensor.is_sparse() ? c10::DispatchKey::SparseCPU
+                                             : c10::DispatchKey::SparseCsrCPU);
+      });
+    return keys;
+  }
+
+  // Some ops of the host have no halves: they are given fp32, and what they compute is rounded.
+  void compute(const std::vector<c10::IValue>& host) {
+    const size_t below = stack_->size() - host.size();
+    const c10::DispatchKeySet keys = host_keys(host);
+    at::ScalarType narrow = at::kFloat;
+    std::exception_ptr refusal;
+    try {
+      op_.redispatchBoxed(keys, stack_);
+      return;
+    } catch (const c10::NotImplementedError&) {
+      refusal = std::current_exception();
+      for (const c10::IValue& value : host)
+        for_each_tensor(value, [&](const at::Tensor& tensor) {
+          if (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16) narrow = tensor.scalar_type();
+        });
+      if (narrow == at::kFloat || std::any_of(arguments_.begin(), arguments_.end(), is_written)) throw;
+    }
+    stack_->resize(below);
+    for (const c10::IValue& value : host) stack_->push_back(with_dtype(value, narrow, at::kFloat));
+    try {
+      op_.redispatchBoxed(keys, stack_);
+    } catch (const c10::NotImplementedError&) {  // of no real numbers at all: the error names the caller's dtype
+      std::rethrow_exception(refusal);
+    }
+    for (size_t i = below; i < stack_->size(); ++i) (*stack_)[i] = with_dtype((*stack_)[i], at::kFloat, narrow);
+  }
+
+  static c10::IValue with_dtype(const c10::IValue& value, at::ScalarType from, at::ScalarType to) {
+    const auto changed = [&](const at::Tensor& x) { return x.defined() && x.scalar_type() == from ? x.to(to) : x; };
+    if (value.isTensor()) return changed(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(changed(tensor));
+    return list;
+  }
+
   static at::Tensor shape_of(const at::Tensor& tensor) {
     return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   }
@@ -171,7 +249,8 @@ class HostCall {
             : card(index).to_host(nothing, view, current_stream(index), spyre::Card::Wait::no);
   }
 
-  void run_on_shapes() {
+  template <typename Computed>
+  void run_on_shapes(const Computed& computed) {
     const auto given = torch::jit::last(*stack_, arguments_.size()).vec();
     for (size_t i = 0; i < arguments_.size(); ++i) {
       if (!only_written(i)) for_each_tensor(given[i], [](const at::Tensor& tensor) { charge(tensor, false); });
@@ -195,6 +274,7 @@ class HostCall {
     }
     const auto shapes = torch::jit::last(*stack_, arguments_.size()).vec();
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
+    computed();
     for (size_t i = 0; i < arguments_.size(); ++i) {
       if (!is_written(arguments_[i])) continue;
       std::vector<at::Tensor> to, from;
@@ -210,7 +290,9 @@ class HostCall {
 
   // A result on the card: the host's values, or in timing mode nothing but the place for them.
   at::Tensor placed(const at::Tensor& result) const {
-    if (!result.defined() || !result.is_meta()) return result.defined() ? result.to(device_) : result;
+    if (!result.defined()) return result;
+    if (!is_strided(result)) return with_parts_on(result, device_);
+    if (!result.is_meta()) return result.to(device_);
     at::Tensor place = at::empty_strided(result.sizes(), result.strides(), result.options().device(device_));
     charge(place, true);
     return place;
@@ -225,6 +307,7 @@ class HostCall {
 
   static at::Tensor host_copy(const at::Tensor& tensor, bool contents) {
     if (!tensor.defined() || tensor.device().is_cpu()) return tensor;
+    if (!is_strided(tensor)) return with_parts_on(tensor, at::kCPU);
     if (contents) return tensor.cpu();
     return at::empty({0}, tensor.options().device(at::kCPU));  // an op fits an empty output to its result, silently
   }
@@ -261,6 +344,10 @@ class HostCall {
     for_each_tensor(device, [&](const at::Tensor& tensor) { to.push_back(tensor); });
     for_each_tensor(host, [&](const at::Tensor& tensor) { from.push_back(tensor); });
     for (size_t i = 0; i < to.size(); ++i) {
+      if (!is_strided(to[i])) {
+        take_contents(to[i], from[i]);
+        continue;
+      }
       fit_output(to[i], from[i].sizes());
       to[i].copy_(from[i]);
     }
@@ -290,11 +377,6 @@ class HostCall {
   const bool fills_self_;
 };
 
-// Ops that fill self without reading it, and factories: the host makes their values, sending them is no detour.
-void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  HostCall(op, stack, find_device(op, *stack), /*fills_self=*/true).run();
-}
-
 // Indices may come from the host: they go along to the card.
 void bring_indices(torch::jit::Stack* stack, size_t arguments, c10::Device device) {
   for (size_t i = 0; i < arguments; ++i) {
@@ -307,13 +389,21 @@ void bring_indices(torch::jit::Stack* stack, size_t arguments, c10::Device devic
   }
 }
 
+bool all_strided(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  bool all = true;
+  for (const c10::IValue& argument : torch::jit::last(stack, op.schema().arguments().size()))
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { all &= is_strided(tensor); });
+  return all;
+}
+
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::Device device = find_device(op, *stack);
   bring_indices(stack, op.schema().arguments().size(), device);
   std::string reason;
-  if (run_on_card(op, stack, device, reason)) return;
+  if (all_strided(op, *stack) && run_on_card(op, stack, device, reason)) return;
   if (!reason.empty()) reason.insert(0, " The card: ");
   const std::string name = c10::toString(functional_overload(op.schema()));  // the one that users know
+  const OriginScope origin(interned(name));
   const FallbackMode now = mode;
   TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::error, name,
                               " has no kernel on the card yet, and falling back to the CPU is an error now "
@@ -321,26 +411,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                               reason);
   TORCH_CHECK(!op.hasTag(at::Tag::dynamic_output_shape) || card(-1).mode() != spyre::Mode::timing, name,
               " gives a result whose shape depends on values, and SPYRE_CARD=timing computes none");
-  bool first = false;
-  {
-    std::lock_guard lock(mutex);
-    first = now == FallbackMode::warn && warned.insert(name).second;
-  }
-  if (first) {
-    try {
-      warn(name, reason);
-    } catch (...) {  // warnings are errors (python -W error): the op did not run, and the next call must not either
-      std::lock_guard lock(mutex);
-      warned.erase(name);
-      throw;
-    }
-  }
-  {
-    std::lock_guard lock(mutex);
-    ++counts[name];
-  }
-  if (debugging()) log_line("CPU fallback: " + name);
-  HostCall(op, stack, device, /*fills_self=*/false).run();
+  HostCall(op, stack, device, /*fills_self=*/false).run([&] { tell(name, reason, now); });
 }
 
 c10::OperatorHandle find_op(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
@@ -446,6 +517,10 @@ void register_composed(Library& m) {
 
 void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run(op, stack); }
 
+void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  HostCall(op, stack, find_device(op, *stack), /*fills_self=*/true).run([] {});
+}
+
 void fit_output(const at::Tensor& output, c10::IntArrayRef size, c10::IntArrayRef strides) {
   SpyreStorageImpl& storage = storage_of(output);
   const int64_t elements = output.numel() * parts(output.scalar_type());
@@ -511,40 +586,31 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
   for (const char* name :
        {"range.out", "logspace.out", "tril_indices", "triu_indices", "randperm.generator_out", "normal_", "uniform_",
-        "random_", "random_.from", "random_.to", "bernoulli_.float", "exponential_", "geometric_", "kaiser_window",
+        "random_.from", "random_.to", "bernoulli_.float", "exponential_", "geometric_", "kaiser_window",
         "kaiser_window.periodic", "kaiser_window.beta", "log_normal_", "cauchy_"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&make_on_host>());
 }
 
 // PyTorch would make the results of these ops before it asks for the overload with `out`, in a memory format that is
-// the host's business, or take two steps where the card has one.
+// the host's business, or take two steps where the card has one; and a profiler would see two ops.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   const std::set<std::string> composed = {"aten::abs",        "aten::isinf",       "aten::logical_and",
                                           "aten::logical_or", "aten::logical_not", "aten::logical_xor",
                                           "aten::nan_to_num"};
-  const std::set<std::string> images = {"aten::cat",
-                                        "aten::avg_pool2d",
-                                        "aten::avg_pool3d",
-                                        "aten::adaptive_max_pool2d",
-                                        "aten::adaptive_max_pool3d",
-                                        "aten::upsample_nearest2d",
-                                        "aten::upsample_nearest3d",
-                                        "aten::_upsample_nearest_exact2d",
-                                        "aten::_upsample_nearest_exact3d",
-                                        "aten::upsample_bilinear2d",
-                                        "aten::upsample_bicubic2d",
-                                        "aten::upsample_trilinear3d",
-                                        "aten::_upsample_bilinear2d_aa",
-                                        "aten::_upsample_bicubic2d_aa",
-                                        "aten::_upsample_lanczos2d_aa"};
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
-    if (!op || !op->hasSchema() || name.getNamespace() != "aten" || op->schema().is_mutable() ||
-        !(op->hasTag(at::Tag::pointwise) || images.count(name.name)) ||
+    if (!op || !op->hasSchema() || name.getNamespace() != "aten" ||
         op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
       continue;
-    if (composed.count(name.name) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
+    // Indexing is tagged so for masks alone: its overload with `out` knows the shape, and runs on the card.
+    if (op->hasTag(at::Tag::dynamic_output_shape)) continue;
+    const auto& arguments = op->schema().arguments();
+    if (std::any_of(arguments.begin(), arguments.end(), [](const auto& argument) { return argument.is_out(); }))
+      continue;
+    // A structured op has kernels for devices next to the one that makes its results; copies of views have none.
+    const bool is_structured = op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+                               op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+    if (composed.count(name.name) || is_structured)
       m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
   }
 }

@@ -18,6 +18,8 @@ void reset_fallback_counts();  // and warn anew
 
 // Runs a call on the card, or else on the host.
 void run_or_fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Ops that fill self without reading it, and factories: the host makes their values, sending them is no detour.
+void make_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Resizes an output as PyTorch does: it warns unless the output was empty. What it held is lost. Without strides it is
 // contiguous.

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "card/limits.h"
 #include "card/work.h"
 #include "storage.h"
 
@@ -17,7 +18,21 @@ namespace torch_spyre {
 
 namespace {
 
-constexpr int kMostNumbers = 1 << 16;
+// A few words of what was given, which may be of any size and depth.
+std::string shown(const py::handle& given) {
+  constexpr size_t kMost = 80;
+  PyObject* const text = PyObject_Repr(given.ptr());
+  if (!text) {
+    PyErr_Clear();
+    return std::string("a ") + Py_TYPE(given.ptr())->tp_name;
+  }
+  const auto all = py::reinterpret_steal<py::str>(text).cast<std::string>();
+  return all.size() <= kMost ? all : std::string("a ") + Py_TYPE(given.ptr())->tp_name;
+}
+
+bool is_text(const py::handle& given, const char* text) {
+  return py::isinstance<py::str>(given) && PyUnicode_CompareWithASCIIString(given.ptr(), text) == 0;
+}
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
   throw spyre::InvalidProgram(where + ": " + why);
@@ -26,12 +41,15 @@ constexpr int kMostNumbers = 1 << 16;
 template <typename Value>
 Value field(const py::dict& from, const char* name, const std::string& where) {
   if (!from.contains(name)) refuse(where, std::string("lacks the field '") + name + "'");
+  const py::object given = from[name];
+  // pybind11 would make a list or a dictionary of whatever can be iterated.
+  const bool is_kind = !std::is_base_of_v<py::object, Value> || py::isinstance<Value>(given) ||
+                       (std::is_same_v<Value, py::list> && py::isinstance<py::tuple>(given));
   try {
-    return from[name].cast<Value>();
+    if (is_kind) return given.cast<Value>();
   } catch (const py::cast_error&) {
-    refuse(where,
-           std::string("the field '") + name + "' has the wrong type: " + py::repr(from[name]).cast<std::string>());
   }
+  refuse(where, std::string("the field '") + name + "' has the wrong type: " + shown(given));
 }
 
 template <typename Value>
@@ -42,34 +60,32 @@ Value field(const py::dict& from, const char* name, const std::string& where, Va
 // Refuses what has a key that is not among the known ones: a misspelt field must not be ignored.
 void only(const py::dict& from, std::initializer_list<const char*> known, const std::string& where) {
   for (const auto& [key, value] : from) {
-    const auto name = py::str(key).cast<std::string>();
-    if (std::find(known.begin(), known.end(), name) == known.end()) refuse(where, "unknown field '" + name + "'");
+    if (std::none_of(known.begin(), known.end(), [key = key](const char* name) { return is_text(key, name); }))
+      refuse(where, "unknown field " + shown(key));
   }
 }
 
 // JSON has no inf and no nan: they may be given as text.
 double number(const py::handle& from, const char* name, const std::string& where) {
   constexpr std::pair<const char*, double> kNamed[] = {{"inf", INFINITY}, {"-inf", -INFINITY}, {"nan", NAN}};
-  if (py::isinstance<py::str>(from))
-    for (const auto& [text, value] : kNamed)
-      if (from.cast<std::string>() == text) return value;
+  for (const auto& [text, value] : kNamed)
+    if (is_text(from, text)) return value;
   try {
     return from.cast<double>();
   } catch (const py::cast_error&) {
-    refuse(where, std::string("the field '") + name +
-                      "' has something else than a number: " + py::repr(from).cast<std::string>());
+    refuse(where, std::string("the field '") + name + "' has something else than a number: " + shown(from));
   }
 }
 
 // "%2" stands for number 2 of a launch; -1 where it is no such text.
 int launch_number(const py::handle& from, const std::string& where) {
-  if (!py::isinstance<py::str>(from)) return -1;
-  const auto text = from.cast<std::string>();
-  if (text.empty() || text[0] != '%') return -1;
+  if (!py::isinstance<py::str>(from) || PyUnicode_GetLength(from.ptr()) > 16) return -1;
+  if (PyUnicode_GetLength(from.ptr()) == 0 || PyUnicode_ReadChar(from.ptr(), 0) != '%') return -1;
+  const auto text = shown(from), digits = text.substr(2, text.size() - 3);  // without quotes and sign
   int number = -1;
-  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0 || number >= kMostNumbers)
-    refuse(where, "'" + text + "' is no number of a launch");
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  if (!whole || number < 0 || number >= spyre::limits::kNumbers) refuse(where, text + " is no number of a launch");
   return number;
 }
 
@@ -77,10 +93,26 @@ int launch_number(const py::handle& from, const std::string& where) {
 spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
   if (!from.contains("format") || !py::isinstance<py::str>(from["format"]))
     return field<spyre::DataFormat>(from, "format", where, spyre::DataFormat::SEN169_FP16);
-  const auto wanted = from["format"].cast<std::string>();
   for (int i = 0; i <= static_cast<int>(spyre::DataFormat::SEN18F_FP24); ++i)
-    if (wanted == spyre::name(static_cast<spyre::DataFormat>(i))) return static_cast<spyre::DataFormat>(i);
-  refuse(where, "there is no format '" + wanted + "'");
+    if (is_text(from["format"], spyre::name(static_cast<spyre::DataFormat>(i))))
+      return static_cast<spyre::DataFormat>(i);
+  refuse(where, "there is no format " + shown(from["format"]));
+}
+
+// Before as many are read.
+void few(const char* name, size_t count, size_t most, const std::string& where) {
+  if (count > most)
+    refuse(where, std::string("the field '") + name + "' has " + std::to_string(count) + " entries, the limit is " +
+                      std::to_string(most));
+}
+
+// A text that ends up in messages.
+std::string text_field(const py::dict& from, const char* name, const std::string& where) {
+  auto text = field<std::string>(from, name, where, "");
+  if (text.size() > spyre::limits::kText)
+    refuse(where, std::string("the field '") + name + "' has " + std::to_string(text.size()) + " bytes, the limit is " +
+                      std::to_string(spyre::limits::kText));
+  return text;
 }
 
 spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
@@ -115,6 +147,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
                              const std::vector<int64_t>& argument_bytes) {
   spyre::Program program{name, argument_bytes, {}};
   const auto steps = field<py::list>(from, "steps", "program '" + name + "'");
+  few("steps", steps.size(), spyre::limits::kSteps, "program '" + name + "'");
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::string where = "program '" + name + "', step " + std::to_string(i);
     const py::dict given = entry_of(steps[i], where);
@@ -123,12 +156,13 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
           "indirect", "tile", "staging", "special", "turn"},
          where);
     spyre::Step step;
-    step.op = spyre::op_code(field<std::string>(given, "op", where));
+    if (!given.contains("op")) refuse(where, "lacks the field 'op'");
+    step.op = spyre::op_code(text_field(given, "op", where));
     step.extents = field<spyre::Dims>(given, "extents", where);
     step.slices = field<spyre::Dims>(given, "slices", where, spyre::Dims(step.extents.size(), 1));
     step.constant = field<uint32_t>(given, "constant", where, 0);
-    step.source = field<std::string>(given, "source", where, "");
-    step.function = field<std::string>(given, "function", where, "");
+    step.source = text_field(given, "source", where);
+    step.function = text_field(given, "function", where);
     for (const py::handle value : field<py::list>(given, "constants", where, py::list())) {
       const int which = launch_number(value, where);
       if (which >= 0) step.numbers.emplace_back(step.constants.size(), which);
@@ -141,6 +175,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.special = field<bool>(given, "special", where, false);
     step.turn = field<bool>(given, "turn", where, false);
     const auto operands = field<py::list>(given, "operands", where);
+    few("operands", operands.size(), spyre::limits::kOperands, where);
     for (size_t o = 0; o < operands.size(); ++o) {
       const std::string which = where + ", operand " + std::to_string(o);
       step.operands.push_back(parse_operand(entry_of(operands[o], which), which));
@@ -179,8 +214,7 @@ std::function<void(std::vector<std::string>&)> host_step(py::object body) {
 }
 
 std::string buffer_bytes(const py::handle& buffer, const std::string& where) {
-  if (!py::isinstance<py::bytes>(buffer))
-    refuse(where, "a buffer is not bytes: " + py::repr(buffer).cast<std::string>());
+  if (!py::isinstance<py::bytes>(buffer)) refuse(where, "a buffer is not bytes: " + shown(buffer));
   return buffer.cast<std::string>();
 }
 
@@ -188,7 +222,8 @@ std::string buffer_bytes(const py::handle& buffer, const std::string& where) {
 
 std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
   spyre::JobPlan plan;
-  plan.name = field<std::string>(code, "name", "kernel");
+  if (!code.contains("name")) refuse("kernel", "lacks the field 'name'");
+  plan.name = text_field(code, "name", "kernel");
   const std::string where = "kernel '" + plan.name + "'";
   plan.argument_bytes = field<std::vector<int64_t>>(code, "arguments", where);
   plan.allocations = field<std::vector<int64_t>>(code, "allocate", where, {});
@@ -197,15 +232,21 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
   std::vector<int64_t> all_bytes = plan.argument_bytes;
   all_bytes.insert(all_bytes.end(), plan.allocations.begin(), plan.allocations.end());
   spyre::Card& on = card(-1);
-  for (const py::handle entry : field<py::list>(code, "steps", where)) {
+  const auto steps = field<py::list>(code, "steps", where);
+  few("steps", steps.size(), spyre::limits::kSteps, where);
+  size_t all_steps = 0;
+  for (const py::handle entry : steps) {
     if (!py::isinstance<py::dict>(entry)) refuse(where, "a step is not a dictionary");
     const auto given = entry.cast<py::dict>();
-    const auto type = field<std::string>(given, "type", where);
+    if (!given.contains("type")) refuse(where, "lacks the field 'type'");
+    const auto type = text_field(given, "type", where);
     using Type = spyre::JobStep::Type;
     spyre::JobStep step{};
     if (type == "Compute") {
       step.type = Type::Compute;
-      step.program = on.prepare(parse_program(field<py::dict>(given, "program", where), plan.name, all_bytes));
+      spyre::Program program = parse_program(field<py::dict>(given, "program", where), plan.name, all_bytes);
+      few("steps", all_steps += program.steps.size(), spyre::limits::kSteps, where);
+      step.program = on.prepare(std::move(program));
     } else if (type == "HostCompute") {
       step.type = Type::HostCompute;
       const auto function = field<py::object>(given, "function", where);
@@ -217,7 +258,7 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
       step.offset = field<int64_t>(given, "offset", where, 0);
       step.buffer = field<int>(given, "buffer", where);
     } else {
-      refuse(where, "unknown step type '" + type + "'; there are H2D, D2H, Compute and HostCompute");
+      refuse(where, "unknown step type '" + type.substr(0, 80) + "'; there are H2D, D2H, Compute and HostCompute");
     }
     plan.steps.push_back(std::move(step));
   }
@@ -225,19 +266,28 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
 }
 
 std::vector<double> time_of_steps(const py::list& steps, const std::vector<int>& fresh) {
-  py::dict program;
-  program["steps"] = steps;
+  py::dict given;
+  given["steps"] = steps;
   const spyre::Clock& clock = card(-1).clock();
   std::vector<double> found;
-  for (const spyre::Step& step : parse_program(program, "asked about", {}).steps) {
-    spyre::Program asked{"", {}, {step}};
-    if (found.size() < fresh.size() && fresh[found.size()] >= 0) {
+  const spyre::Program program = parse_program(given, "asked about", {});
+  spyre::check_shapes(program, card(-1).limits());
+  for (const spyre::Step& step : program.steps) {
+    spyre::Program asked{"asked about", {}, {step}};
+    if (const int read = found.size() < fresh.size() ? fresh[found.size()] : -1; read >= 0) {
+      if (read >= static_cast<int>(step.operands.size()) || step.operands[read].is_constant())
+        refuse("time_of_steps, step " + std::to_string(found.size()),
+               "fresh: operand " + std::to_string(read) + " is none that is read from memory");
       spyre::Step before = step;
       before.op = spyre::OpCode::fill;
-      before.operands = {step.operands.at(fresh[found.size()])};
+      before.operands = {step.operands[read]};
+      before.indirect.clear();
       asked.steps.insert(asked.steps.begin(), before);
     }
-    found.push_back(static_cast<double>(picoseconds(spyre::step_times(asked, clock).back())) / 1e6);
+    const spyre::StepTime time = spyre::step_times(asked, clock).back();
+    if (!(1000 * (time.begin_ns + time.total_ns) <= static_cast<double>(spyre::limits::kTime)))
+      refuse("time_of_steps, step " + std::to_string(found.size()), "extents: takes longer than can be counted");
+    found.push_back(static_cast<double>(spyre::picoseconds(time)) / 1e6);
   }
   return found;
 }

@@ -18,6 +18,20 @@ namespace torch_spyre {
 
 namespace {
 
+void check_repeats(int repeats) { TORCH_CHECK_VALUE(repeats >= 1, "needs at least one repeat, not ", repeats); }
+
+void check_threads(int threads) {
+  constexpr int kMost = 1024;
+  TORCH_CHECK_VALUE(threads >= 1 && threads <= kMost, "needs 1 to ", kMost, " threads, not ", threads);
+}
+
+// A copy between host and card takes tensors of one shape and type.
+void check_tensors(const at::Tensor& on_card, const at::Tensor& on_host) {
+  TORCH_CHECK_VALUE(on_host.device().is_cpu() && on_host.layout() == at::kStrided, "needs a tensor of the host");
+  TORCH_CHECK_VALUE(on_card.sizes() == on_host.sizes() && on_card.scalar_type() == on_host.scalar_type(),
+                    "needs tensors of one shape and type");
+}
+
 template <typename Body>
 double best_seconds(int repeats, const Body& body) {
   double best = 1e9;
@@ -110,6 +124,8 @@ uint64_t sum_of(const uint64_t* from, int64_t count) {
 }  // namespace
 
 double measure_multiply_add(int threads, int repeats) {
+  check_threads(threads);
+  check_repeats(repeats);
   struct alignas(64) Share {
     float sum = 0;
     double operations = 0;
@@ -123,6 +139,11 @@ double measure_multiply_add(int threads, int repeats) {
 }
 
 double measure_stream(int64_t bytes_read, int64_t bytes_written, int threads, int repeats) {
+  check_threads(threads);
+  check_repeats(repeats);
+  constexpr int64_t kMost = int64_t{1} << 36;
+  for (const int64_t bytes : {bytes_read, bytes_written})
+    TORCH_CHECK_VALUE(bytes >= 0 && bytes <= kMost, "needs 0 to ", kMost, " bytes, not ", bytes);
   const int64_t read = bytes_read / threads / 8, written = bytes_written / threads / 8;  // words of 8 bytes
   const int64_t copied = std::min(read, written);
   struct alignas(64) Share {
@@ -140,6 +161,8 @@ double measure_stream(int64_t bytes_read, int64_t bytes_written, int threads, in
 }
 
 double measure_to_card(const at::Tensor& to, const at::Tensor& from, int repeats) {
+  check_repeats(repeats);
+  check_tensors(to, from);
   spyre::Card& on = card(to.device().index());
   const spyre::DeviceView target = device_view(to);
   const spyre::HostView source = host_view(from);
@@ -147,6 +170,8 @@ double measure_to_card(const at::Tensor& to, const at::Tensor& from, int repeats
 }
 
 double measure_to_host(const at::Tensor& to, const at::Tensor& from, int repeats) {
+  check_repeats(repeats);
+  check_tensors(from, to);
   spyre::Card& on = card(from.device().index());
   const spyre::DeviceView source = device_view(from);
   const spyre::HostView target = host_view(to);
@@ -154,6 +179,7 @@ double measure_to_host(const at::Tensor& to, const at::Tensor& from, int repeats
 }
 
 double measure_launch(const std::shared_ptr<const spyre::JobPlan>& plan, int repeats) {
+  check_repeats(repeats);
   spyre::Card& on = card(-1);
   const double best = best_seconds(repeats, [&] { on.launch(plan, {}, 0); });
   on.synchronize(0);

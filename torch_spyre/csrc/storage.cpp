@@ -8,6 +8,8 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "send.h"
+
 namespace torch_spyre {
 
 namespace {
@@ -36,12 +38,13 @@ bool dense(c10::IntArrayRef size, c10::IntArrayRef strides) {
 }
 
 int64_t host_elements(c10::IntArrayRef size, c10::IntArrayRef strides) {
-  int64_t last = 0;
+  constexpr __int128 kMost = __int128{1} << 60;  // beyond all memory
+  __int128 last = 0;
   for (size_t i = 0; i < size.size(); ++i) {
     if (size[i] == 0) return 0;
-    last += (size[i] - 1) * strides[i];
+    last = std::min(last + __int128{size[i] - 1} * strides[i], kMost);
   }
-  return last + 1;
+  return static_cast<int64_t>(last) + 1;
 }
 
 spyre::Layout byte_layout(int64_t bytes) { return spyre::default_layout({bytes}, {1}, spyre::DataFormat::SENINT8); }
@@ -154,7 +157,7 @@ StoredView as_stored(at::ScalarType dtype, c10::IntArrayRef size, c10::IntArrayR
   StoredView view{dtype, size.vec(), strides.vec(), offset};
   if (parts(dtype) == 1) return view;
   view.dtype = at::kFloat;
-  view.offset *= 2;
+  view.offset = std::min(view.offset, int64_t{1} << 61) * 2;
   for (int64_t& stride : view.strides) stride *= 2;
   view.size.push_back(2);
   view.strides.push_back(1);
@@ -257,8 +260,12 @@ spyre::DeviceView device_view(const at::Tensor& tensor) {
   StoredView view = as_stored(tensor.scalar_type(), tensor.sizes(), tensor.strides(), tensor.storage_offset());
   TORCH_CHECK(view.dtype == storage.dtype, "a tensor of ", dtype_name(tensor.scalar_type()),
               " cannot read a storage that holds ", dtype_name(storage.dtype), " in the card's number format");
-  return {storage.held(),       &storage.layout(),       storage.type(),
-          std::move(view.size), std::move(view.strides), view.offset + storage.origin};
+  spyre::DeviceView result{storage.held(),       &storage.layout(),       storage.type(),
+                           std::move(view.size), std::move(view.strides), view.offset + storage.origin};
+  const int64_t sticks = (storage.layout().device_bytes() + spyre::kStickBytes - 1) / spyre::kStickBytes;
+  result.whole = storage.origin == 0 && spyre::product(result.size) == storage.elements() && storage.held().block &&
+                 sticks * spyre::kStickBytes == static_cast<int64_t>(storage.held().block->bytes);
+  return result;
 }
 
 bool byte_window(const at::Tensor& tensor) {
@@ -301,14 +308,13 @@ void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes) {
   if (!storage.held().block) return;
   const auto device = storage.device().index();
   const Image image = image_of(storage, bytes);
-  waiting([&] { card(device).to_card(image.device, image.host, current_stream(device), spyre::Card::Wait::yes); });
+  send(device, image.device, image.host, current_stream(device), spyre::Card::Wait::yes);
 }
 
 void check_inside(const SpyreStorageImpl& storage, const StoredView& view) {
   const int64_t reach = host_elements(view.size, view.strides);
-  TORCH_CHECK(reach == 0 || view.offset + reach <= storage.elements(), "sizes ", view.size, ", strides ", view.strides,
-              ", offset ", view.offset, " reach element ", view.offset + reach - 1, " of a storage of ",
-              storage.elements(), " elements");
+  TORCH_CHECK(reach == 0 || view.offset <= storage.elements() - reach, "sizes ", view.size, ", strides ", view.strides,
+              ", offset ", view.offset, " reach past the end of a storage of ", storage.elements(), " elements");
 }
 
 void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides) {
@@ -326,7 +332,7 @@ void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntA
       to.strides = from.strides;
     }
     spyre::Card& on = card(device);
-    on.on_card(to, from, current_stream(device));
+    waiting([&] { on.on_card(to, from, current_stream(device)); });
   }
   c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
   storage.adopt(fresh->nbytes(), std::move(data), std::move(*fresh));
@@ -351,7 +357,7 @@ void resize_storage_bytes(SpyreStorageImpl& storage, size_t bytes) {
     if (storage.held().block) {
       spyre::DeviceView from = whole_view(storage), to = whole_view(*fresh);
       from.size = to.size = {std::min(from.size[0], to.size[0])};
-      card(device).on_card(to, from, current_stream(device));
+      waiting([&] { card(device).on_card(to, from, current_stream(device)); });
     }
     c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
     storage.adopt(bytes, std::move(data), std::move(*fresh));
@@ -392,7 +398,7 @@ void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset,
   auto fresh = shaped ? make_storage(size, strides, dtype, device) : make_storage({elements}, {1}, dtype, device);
   if (bytes.block && elements > 0) {
     const spyre::HostView from{const_cast<std::byte*>(raw), host_type(dtype), fresh->size, fresh->strides, {}};
-    waiting([&] { on.to_card(whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes); });
+    send(device, whole_view(*fresh), from, current_stream(device), spyre::Card::Wait::yes);
   }
   c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
   storage.adopt(std::max(fresh->nbytes(), storage.nbytes()), std::move(data), std::move(*fresh));

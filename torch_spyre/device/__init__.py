@@ -12,17 +12,29 @@ from ..constants import DEVICE_NAME
 from ..ops.fallbacks import FallbackWarning, fallback, fallback_counts, reset_fallback_counts
 from . import memory, random
 from .memory import (
+    device_memory_used,
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
-from .properties import SpyreDeviceProperties, get_device_name, get_device_properties
+from .properties import (
+    SpyreDeviceProperties,
+    can_device_access_peer,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    is_bf16_supported,
+    is_tf32_supported,
+)
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -43,16 +55,20 @@ __all__ = [
     "SpyreDeviceProperties",
     "SpyreTensorLayout",
     "Stream",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "fallback",
     "fallback_counts",
     "get_amp_supported_dtype",
+    "get_arch_list",
+    "get_device_capability",
     "get_device_dtype",
     "get_device_name",
     "get_device_properties",
@@ -62,7 +78,10 @@ __all__ = [
     "init",
     "initial_seed",
     "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -71,7 +90,10 @@ __all__ = [
     "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
     "random",
     "reset_accumulated_memory_stats",
     "reset_fallback_counts",
@@ -176,6 +198,16 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
     return [torch.float16, torch.bfloat16]
 
 
+def get_arch_list() -> list[str]:
+    """Kinds of cards that kernels were compiled for ahead of time: none, they are compiled for the card at hand."""
+    return []
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream records a graph: a card has no such graphs."""
+    return False
+
+
 def get_downcast_warning() -> bool:
     """Whether int64 data going to the card warns (``TORCH_SPYRE_DOWNCAST_WARN``)."""
     return _C.downcast_warning()
@@ -186,7 +218,14 @@ def set_downcast_warning(on: bool) -> None:
     _C.set_downcast_warning(on)
 
 
+# Names under which the public project has them.
+_spyre_reset_accumulated_stats = reset_accumulated_memory_stats
+_spyre_reset_peak_stats = reset_peak_memory_stats
+
+
 def __getattr__(name: str) -> Any:
     if name == "_initialized":  # torch.utils.checkpoint saves the generators' states of devices that have started
         return is_initialized()
+    if name == "default_generators":
+        return tuple(random.default_generator(index) for index in range(device_count()))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

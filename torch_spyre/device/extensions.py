@@ -44,6 +44,9 @@ def install() -> None:
     _after_import("torch._dynamo.backends.registry", _register_backend)
     _after_import("torch._inductor.compile_fx", _install_compiler)
     _after_import("torch._prims.rng_prims", _add_to_recomputation)
+    _after_import("torch._higher_order_ops.flex_attention", _write_out_flex_attention)
+    _after_import("torch.nn.attention.flex_attention", _allow_flex_attention)
+    _change(torch.jit._trace, "_check_trace", _check_trace_on_host)
     _after_import("safetensors", _open_safetensors_to_card)
     _after_import("safetensors.torch", _measure_for_safetensors)
     _after_import("transformers", _fix_hugging_face)
@@ -250,8 +253,9 @@ class _LaidOut:
         make = way_to_lie(shape, owners) if owners else None
         if make is None:
             return self.fn(tensor)
-        moved = self.fn(torch.empty(0, dtype=tensor.dtype))  # where to, and as what
-        if moved.device.type != DEVICE_NAME:
+        moved = self.fn(torch.zeros([2] * len(shape), dtype=tensor.dtype))  # where to, as what, in which memory format
+        in_order = moved.is_contiguous() and (len(shape) < 4 or tensor.is_contiguous())
+        if moved.device.type != DEVICE_NAME or not in_order:
             return self.fn(tensor)
         value = tensor.detach().to(moved.dtype).contiguous()
         return value.to(moved.device, device_layout=make(shape, moved.dtype))  # type: ignore[call-overload]
@@ -283,6 +287,49 @@ def _unscale_on_host(original: Any) -> Any:
             self._scale = scale
 
     return unscale_
+
+
+def _write_out_flex_attention(flex: ModuleType) -> None:
+    """The card has no kernel that takes a user's function of a score: FlexAttention is written with other ops there,
+    before autograd and the compiler see it."""
+    original = flex.FlexAttentionHOP.__call__
+
+    @functools.wraps(original)
+    def call(self: Any, query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if query.device.type != DEVICE_NAME:
+            return original(self, query, *args, **kwargs)
+        return flex.sdpa_dense(query, *args, **kwargs)
+
+    flex.FlexAttentionHOP.__call__ = call
+
+
+def _allow_flex_attention(flex: ModuleType) -> None:
+    original = flex._validate_device
+
+    @functools.wraps(original)
+    def validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != DEVICE_NAME:
+            original(query, key, value)
+
+    flex._validate_device = validate_device  # type: ignore[attr-defined]
+
+
+def _check_trace_on_host(original: Any) -> Any:
+    """torch.jit.trace compares results in float64, which the card lacks: meanwhile the host makes them."""
+    double = torch.Tensor.double
+
+    def double_on_host(self: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return double(self.cpu() if self.device.type == DEVICE_NAME else self, **kwargs)
+
+    @functools.wraps(original)
+    def check_trace(*args: Any, **kwargs: Any) -> Any:
+        torch.Tensor.double = double_on_host  # type: ignore[assignment, method-assign]
+        try:
+            return original(*args, **kwargs)
+        finally:
+            torch.Tensor.double = double  # type: ignore[method-assign]
+
+    return check_trace
 
 
 def _add_to_recomputation(rng_prims: ModuleType) -> None:
@@ -384,9 +431,9 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             run = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                _leave(self)  # not before: many only look whether there is such a module
                 run(module)
                 self.change(module)
+                _leave(self)  # not before: many only look whether there is such a module, and Ctrl-C may end an import
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -401,7 +448,11 @@ class _WhenComplete(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if not _is_incomplete(self.module):
             _leave(self)
-            self.change(self.module)
+            try:
+                self.change(self.module)
+            except BaseException:  # Ctrl-C too: the next import tries again
+                sys.meta_path.insert(0, self)
+                raise
 
 
 def _is_incomplete(module: ModuleType) -> bool:

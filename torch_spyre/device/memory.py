@@ -9,15 +9,20 @@ from typing import Any
 import torch
 
 from ..constants import DEVICE_NAME
+from .memory_report import memory_snapshot, memory_summary
 
 __all__ = [
+    "device_memory_used",
     "empty_cache",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
 ]
@@ -45,3 +50,21 @@ memory_stats = _for_card(torch.accelerator.memory.memory_stats)
 reset_peak_memory_stats = _for_card(torch.accelerator.memory.reset_peak_memory_stats)
 reset_accumulated_memory_stats = _for_card(torch.accelerator.memory.reset_accumulated_memory_stats)
 mem_get_info = _for_card(torch.accelerator.memory.get_memory_info)
+
+
+def device_memory_used(device: Any = None) -> int:
+    """Bytes of a card's memory that are in use, by tensors or by work that is queued."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """What :func:`memory_stats` gives, with a dictionary for each part of a name."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *parts, last = name.split(".")
+        inner = nested
+        for part in parts:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested

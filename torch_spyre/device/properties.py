@@ -48,6 +48,31 @@ def get_device_properties(device: Any = None) -> SpyreDeviceProperties:
     )
 
 
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Major and minor number of a card's kind, as :func:`get_device_properties` gives them."""
+    from . import _index_of
+
+    _index_of(device)
+    return SpyreDeviceProperties.major, SpyreDeviceProperties.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether bfloat16 tensors can be used: in the card's own 16-bit format, so not if emulation does not count."""
+    return including_emulation
+
+
+def is_tf32_supported() -> bool:
+    """Whether products may take fp32 numbers for shorter ones: they never do."""
+    return False
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether two cards copy to each other without the host; all do."""
+    from . import _index_of
+
+    return _index_of(device) != _index_of(peer_device)
+
+
 def get_device_name(device: Any = None) -> str:
     """Name of a card."""
     from . import _index_of

@@ -110,8 +110,14 @@ def synchronize(device: Any = None) -> None:
 
 @atexit.register
 def _finish() -> None:
-    """Let queued work end while there is an interpreter: host callbacks need it, and errors want to be seen."""
+    """Let queued work end while there is an interpreter: host callbacks need it, and errors want to be seen.
+
+    Unless Ctrl-C ends the program: nobody wants to wait then.
+    """
     if not _C.runtime_started() or _C.in_bad_fork():
+        return
+    if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not hasattr(sys, "ps1"):
+        _C.drop_work()
         return
     for index in range(_C.device_count()):
         try:

@@ -85,7 +85,10 @@ def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: to
 def _is_one_op(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool
 ) -> bool:
-    """Whether the card's own op takes it: no gradients, nothing empty, and batches that the queries have too."""
+    """Whether the card's own op takes it: no gradients, nothing empty, and batches that the queries have too. What does
+    not fit together is left to the products below, which say so."""
+    if query.size(-1) != key.size(-1) or key.size(-2) != value.size(-2):
+        return False
     given = [each for each in (query, key, value, mask) if each is not None]
     if torch.is_grad_enabled() and any(each.requires_grad for each in given):
         return False

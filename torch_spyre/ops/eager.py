@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import _C
 from .._inductor.errors import Unsupported
 from ..constants import DEVICE_NAME
+from ..execution.compile_time import compiling
+from ..execution.whole_imports import whole_imports
 
 aten = torch.ops.aten
 Description = dict[str, Any]
@@ -64,7 +66,7 @@ def compile_call(
     # Dynamo, where it gave up on a frame and runs it, must not trace the compiler; and FX traces one graph at a time.
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)
     try:
-        with _one_at_a_time:
+        with whole_imports(), compiling(), _one_at_a_time:
             return _compile_call(op, args, kwargs, open)
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
@@ -167,10 +169,15 @@ _STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 
 @cache
+def _has_structured_kernel(op: OpOverload) -> bool:
+    """Whether PyTorch has one definition of the op's results for all devices, written in C++."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
+
+
+@cache
 def _is_structured(op: OpOverload) -> bool:
-    """Whether PyTorch has one definition of the op's results for all devices, written in C++. (Losses have one as well,
-    and make something smaller of it later.)"""
-    return torch.Tag.pointwise in op.tags and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
+    """Whether that definition gives the results as they are. (Losses make something smaller of them later.)"""
+    return torch.Tag.pointwise in op.tags and _has_structured_kernel(op)
 
 
 # Ops over PyTorch's iterator that are not structured, or not on every device; and structured ones of one, two and three
@@ -463,9 +470,10 @@ class _Call:
             fakes = [_empty_like(self.tensors[i], self.tensors[i].device) for i in self.inputs]
             traced = make_fx(body, decomposition_table=core_decompositions())(*fakes)
         traced.graph.eliminate_dead_code()  # left by decompositions that gave up
-        if _is_structured(self.functional) and not self.written:
+        if _has_structured_kernel(self.functional) and not self.written:
             outputs: Any = traced.graph.output_node().args[0]
-            for node, result in zip(outputs, results, strict=True):
+            made = [result for result in results if result is not None]
+            for node, result in zip(outputs, made, strict=True):
                 if node.op == "call_function":  # decompositions do not know the strides in every case
                     node.meta["val"] = result
         return traced.graph

@@ -35,7 +35,7 @@ class OpRow:
     arity: int  # inputs; of gather and scatter, those besides the indices
     function: str  # the card's tile operation, "" where the step's own name says it all
     start: float | None  # what a fold begins with
-    parameters: int  # of a mean, the factor of the sum; -1: one and another per dimension
+    parameters: int  # of a mean or a variance, the factor of the sum; -1: one and another per dimension
     cost: Cost
     reference: Callable[..., Any]
 
@@ -94,6 +94,10 @@ def _attention(
         scores = torch.where(mask != 0, scores, -math.inf) if chooses else scores + mask.float()
     alone = (scores == -math.inf).all(-1, keepdim=True)  # a row that attends to nothing is 0
     return torch.where(alone, 0.0, scores.masked_fill(alone, 0.0).softmax(-1) @ value.float())
+
+
+def _saturated(x: Tensor) -> Tensor:
+    return x.double().nan_to_num(-math.inf).clamp(-(2.0**31), 2.0**31 - 1).to(torch.int64)
 
 
 def _pointwise(name: str, arity: int, reference: Callable[..., Any], parameters: int = 0) -> OpRow:
@@ -169,13 +173,16 @@ _ROWS = [
     _pointwise("shift_right", 2, torch.bitwise_right_shift),
     # Moves and casts
     _pointwise("copy", 1, torch.clone),
-    _pointwise("to_integer", 1, lambda x: x.to(torch.int64)),
+    _pointwise("to_integer", 1, _saturated),
     _pointwise("to_int32", 1, lambda x: x.to(torch.int32)),
     _pointwise("to_real", 1, lambda x: x.to(torch.float32)),
     OpRow("restickify", "pointwise", "sfp", 1, "", None, 0, "restickify", torch.clone),
     # Folds
     _fold("sum", "add", 0.0, lambda x, dims: torch.sum(x, tuple(dims))),
     _fold("mean", "add", 0.0, lambda x, dims: torch.mean(x, tuple(dims)), parameters=1),
+    _fold("wide_sum", "wide_add", 0.0, lambda x, dims: torch.sum(x.double(), tuple(dims)).to(x.dtype)),
+    _fold("wide_mean", "wide_add", 0.0, lambda x, dims: torch.mean(x.double(), tuple(dims)).to(x.dtype), parameters=1),
+    _fold("variance", "variance", 0.0, lambda x, dims: torch.var(x, tuple(dims), correction=0), parameters=1),
     _fold("amax", "maximum", -_inf, lambda x, dims: torch.amax(x, tuple(dims))),
     _fold("amin", "minimum", _inf, lambda x, dims: torch.amin(x, tuple(dims))),
     _fold("prod", "mul", 1.0, _folded(torch.prod)),

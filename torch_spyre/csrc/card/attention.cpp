@@ -9,6 +9,7 @@
 #endif
 
 #include "access.h"
+#include "engine.h"
 #include "matmul.h"
 #include "tile_math.h"
 
@@ -210,6 +211,7 @@ class Rows {
   void run() {
     const int64_t last = *std::max_element(met_.begin(), met_.end());
     for (int64_t first = 0; first < last; first += kKeys) {
+      end_if_stopped();
       const int64_t count = std::min(kKeys, length_ - first);
       if (masked_ && !decode_masks(first, count)) continue;
       if (rows_ <= kFewRows) {

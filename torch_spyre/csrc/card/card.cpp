@@ -84,6 +84,27 @@ bool restickifies(const DeviceView& to, const DeviceView& from) {
   return written != read && written != none && read != none;
 }
 
+Memory::Access writing(const DeviceView& to) { return to.whole ? Memory::Access::replaces : Memory::Access::writes; }
+
+// A block that a task leaves half written holds nothing.
+template <typename Body>
+void write_into(Block* block, const Body& body) {
+  try {
+    body();
+  } catch (const Stopped&) {
+    block->torn = true;
+    throw;
+  }
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  constexpr int64_t kAtOnce = 4 << 20;
+  for (int64_t at = 0; at < bytes; at += kAtOnce) {
+    end_if_stopped();
+    std::memcpy(to + at, from + at, static_cast<size_t>(std::min(kAtOnce, bytes - at)));
+  }
+}
+
 [[noreturn]] void out_of_range(HostType type) {
   throw ValueRange(std::string("a value does not fit ") + name(type) + " on the card, which keeps it in " +
                    std::to_string(8 * element_bytes(format_of(type))) +
@@ -102,6 +123,7 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
     : index_(index),
       physical_(physical),
       mode_(options.mode),
+      launch_blocking_(options.launch_blocking),
       limits_{options.cores ? options.cores : static_cast<int>(hardware["cores"]),
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
@@ -138,21 +160,34 @@ Block* Card::allocate(uint64_t bytes) {
   return block;
 }
 
-void Card::submit(int id, Task task, std::initializer_list<Held> uses, Wait wait) {
-  Stream& stream = this->stream(id);
-  if (wait == Wait::yes) return submit_and_wait(stream, std::move(task));
-  const uint64_t sequence = engine_.submit(stream, std::move(task));
-  for (const Held& held : uses)
-    if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
+uint64_t Card::check_contents(std::span<const Held> used) const {
+  const uint64_t interrupts = engine_.interrupts();
+  if (interrupts == 0) [[likely]]
+    return 0;
+  for (const Held& held : used)
+    if (held.block && held.memory->lost(held.block))
+      throw Dropped("a tensor on " + held.memory->options().name +
+                    " has no values: the work that computes them was dropped when the program was interrupted. "
+                    "Compute it again, or write all of it with copy_ or fill_.");
+  return interrupts;
 }
 
-void Card::submit_and_wait(Stream& stream, Task task) {
+void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait) {
+  Stream& stream = this->stream(id);
+  if (launch_blocking_ && !Engine::inside(stream)) wait = Wait::yes;
   bool ran = false;
-  task.ran = &ran;
-  const uint64_t sequence = engine_.submit(stream, std::move(task), Engine::Wake::caller_waits);
+  if (wait == Wait::yes) task.ran = &ran;
+  const auto wake = wait == Wait::yes ? Engine::Wake::caller_waits : Engine::Wake::worker;
+  const uint64_t sequence = engine_.submit(stream, std::move(task), wake, interrupts);
+  for (const auto& [held, access] : uses)
+    if (held.block) held.memory->note_use(held.block, progress_, id, sequence, access);
+  if (wait == Wait::yes) wait_for(stream, sequence, ran);
+}
+
+void Card::wait_for(Stream& stream, uint64_t sequence, const bool& ran) {
   try {
     engine_.wait(stream, sequence, Runtime::interrupted);
-  } catch (const Interrupted&) {
+  } catch (...) {
     engine_.withdraw(stream, sequence);  // the host's memory may be gone when its turn comes
     throw;
   }
@@ -166,21 +201,25 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
   if (product(to.size) == 0) return;
   check(to);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
+  const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
   const Picoseconds time = clock_.host_transfer(product(to.size) * element_bytes(to));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, from.strides, 0));
   const Side target{address(to.held), element_bytes(to)};
   const Side source{static_cast<std::byte*>(from.data), host_bytes(from.type)};
-  auto run = [this, nests = std::move(nests), target, source, type = to.type, block = to.held.block] {
+  auto run = [this, nests = std::move(nests), target, source, type = to.type, block = to.held.block,
+              losses = from.losses] {
     bool good = true;
-    for (const Nest& nest : nests) {
-      good &= copy_nest(engine_, nest, target, source, host_to_device(type));
-      if (shadow_) shadow_->wrote(*block, nest, 0, target.element_bytes);
-    }
+    write_into(block, [&] {
+      for (const Nest& nest : nests) {
+        good &= copy_nest(engine_, nest, target, source, host_to_device(type), losses.get());
+        if (shadow_) shadow_->wrote(*block, nest, 0, target.element_bytes);
+      }
+    });
     if (!good) out_of_range(type);
   };
-  submit(stream, {std::move(run), time}, {to.held, from.pinned}, wait);
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.pinned}}, interrupts, wait);
 }
 
 void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait wait) {
@@ -188,6 +227,7 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
   if (product(from.size) == 0) return;
   check(from);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
+  const uint64_t interrupts = check_contents({&from.held, 1});
   const Picoseconds time = clock_.host_transfer(product(from.size) * element_bytes(from));
   const Nest nest = nest_of(from.size, to.strides, 0, from.strides, from.offset);
   const Side target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
@@ -205,7 +245,7 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
       copy_nest(engine_, nest, target, source, device_to_host(type));
     }
   };
-  submit(stream, {std::move(run), time}, {from.held, to.pinned}, wait);
+  submit(stream, {std::move(run), time}, {{from.held}, {to.pinned}}, interrupts, wait);
 }
 
 void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
@@ -213,6 +253,8 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
   if (product(to.size) == 0) return;
   check(to);
   check(from);
+  const Held used[] = {from.held, to.held};
+  const uint64_t interrupts = check_contents({used, to.whole ? 1ul : 2ul});
   const int64_t elements = product(to.size);
   const Side target{address(to.held), element_bytes(to)}, source{address(from.held), element_bytes(from)};
   const bool peer = from.held.memory != to.held.memory;
@@ -230,52 +272,61 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
   auto run = [this, nests = std::move(nests), target, source, from_type = from.type, to_type = to.type,
               to_block = to.held.block, from = from.held] {
     const Shadow* source_shadow = shadow_ ? Shadow::of(from.memory) : nullptr;
-    bool good = true;
-    for (const Nest& nest : nests) {
-      if (source_shadow && !source_shadow->written(*from.block, nest, 1, source.element_bytes))
-        uninitialised("a copy on the card");
-      good &= copy_nest(engine_, nest, target, source, device_cast(from_type, to_type));
-      if (shadow_) shadow_->wrote(*to_block, nest, 0, target.element_bytes);
-    }
-    if (!good) out_of_range(to_type);
+    write_into(to_block, [&] {
+      for (const Nest& nest : nests) {
+        if (source_shadow && !source_shadow->written(*from.block, nest, 1, source.element_bytes))
+          uninitialised("a copy on the card");
+        copy_nest(engine_, nest, target, source, device_cast(from_type, to_type));  // casts have a result for all
+        if (shadow_) shadow_->wrote(*to_block, nest, 0, target.element_bytes);
+      }
+    });
   };
-  submit(stream, {std::move(run), time}, {to.held, from.held});
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.held}}, interrupts);
 }
 
 void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   if (product(to.size) == 0) return;
   check(to);
+  const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
   const Side target{address(to.held), element_bytes(to)};
   const Picoseconds time = clock_.kernel(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, Dims(to.size.size(), 0), 0));
   auto run = [this, nests = std::move(nests), target, element, block = to.held.block] {
-    for (const Nest& nest : nests) {
-      fill_nest(engine_, nest, target, &element);
-      if (shadow_) shadow_->wrote(*block, nest, 0, target.element_bytes);
-    }
+    write_into(block, [&] {
+      for (const Nest& nest : nests) {
+        fill_nest(engine_, nest, target, &element);
+        if (shadow_) shadow_->wrote(*block, nest, 0, target.element_bytes);
+      }
+    });
   };
-  submit(stream, {std::move(run), time}, {to.held});
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}}, interrupts);
 }
 
 void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream) {
   check_range(to, offset, bytes);
+  const bool whole = to.block && bytes == static_cast<int64_t>(to.block->bytes);
+  const uint64_t interrupts = check_contents({&to, whole ? 0ul : 1ul});
   auto run = [=, this] {
-    std::memcpy(address(to) + offset, from, bytes);
+    write_into(to.block, [&] { copy_bytes(address(to) + offset, static_cast<const std::byte*>(from), bytes); });
     if (shadow_) shadow_->wrote(*to.block, offset, bytes);
   };
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {to}, Wait::yes);
+  const auto access = whole ? Memory::Access::replaces : Memory::Access::writes;
+  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, access}}, interrupts, Wait::yes);
 }
 
 void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream) {
   check_range(from, offset, bytes);
   if (mode_ == Mode::timing) std::memset(to, 0, bytes);
-  auto run = [=, this] { std::memcpy(to, address(from) + offset, bytes); };
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {from}, Wait::yes);
+  const uint64_t interrupts = check_contents({&from, 1});
+  auto run = [=, this] { copy_bytes(static_cast<std::byte*>(to), address(from) + offset, bytes); };
+  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{from}}, interrupts, Wait::yes);
 }
 
-void Card::callback(int stream, std::function<void()> body) { submit(stream, {std::move(body), 0, true}, {}); }
+void Card::callback(int stream, std::function<void()> body) {
+  submit(stream, {std::move(body), 0, true}, {}, engine_.interrupts());
+}
 
 void Card::synchronize(int id) { engine_.wait(stream(id), Runtime::interrupted); }
 

@@ -31,8 +31,10 @@ struct Options {
   double memory_gb = 0;            // 0: what the description says
   int cores = 0;                   // 0: what the description says
   int threads = 0;                 // 0: one per host core
+  bool launch_blocking = false;    // every launch and copy waits until it is carried out
   std::string hardware_file;
-  // Reads SPYRE_CARD, FLEX_DEVICE, AIU_WORLD_SIZE, SPYRE_DEVICES, SPYRE_MEMORY_GB, SENCORES, SPYRE_THREADS.
+  // Reads SPYRE_CARD, FLEX_DEVICE, AIU_WORLD_SIZE, SPYRE_DEVICES, SPYRE_MEMORY_GB, SENCORES, SPYRE_THREADS,
+  // SPYRE_LAUNCH_BLOCKING.
   // Throws ConfigurationError naming the variable.
   static Options from_environment(const std::string& hardware_file);
 };
@@ -48,7 +50,8 @@ struct HostView {
   void* data;  // may be null in timing mode, where it is set to zeros otherwise
   HostType type;
   Dims size, strides;
-  Held pinned;  // set when the memory is ours, so that it outlives an asynchronous copy
+  Held pinned;                           // set when the memory is ours, so that it outlives an asynchronous copy
+  std::shared_ptr<Bf16Losses> losses{};  // of bf16 on its way to the card, where the caller wants to know
 };
 
 // A strided view, in host offsets, of a tensor on a card.
@@ -58,6 +61,7 @@ struct DeviceView {
   HostType type;
   Dims size, strides;
   int64_t offset;
+  bool whole = false;  // writing it leaves nothing of what was in the block
 };
 
 // Strict mode's knowledge of which bytes were ever written.
@@ -75,6 +79,7 @@ class Card {
   Memory& memory() { return *memory_; }
   Engine& engine() { return engine_; }
   const Clock& clock() const { return clock_; }
+  const Limits& limits() const { return limits_; }
   Stream& stream(int id);
   const Progress& progress() const { return progress_; }
 
@@ -106,8 +111,16 @@ class Card {
 
  private:
   struct Job;
-  void submit(int stream, Task task, std::initializer_list<Held> uses, Wait wait = Wait::no);
-  void submit_and_wait(Stream& stream, Task task);
+  // What a task does with a block.
+  struct Used {
+    Held held;
+    Memory::Access access = Memory::Access::reads;
+  };
+  using Uses = std::initializer_list<Used>;
+  void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no);
+  void wait_for(Stream& stream, uint64_t sequence, const bool& ran);
+  // Raises Dropped if an interrupt left one of these without contents; gives the interrupts there were.
+  uint64_t check_contents(std::span<const Held> used) const;
   bool share_memory(const Schedule& schedule, const std::vector<Held>& arguments) const;
   void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
   void run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx);
@@ -118,6 +131,7 @@ class Card {
   void settle_lx(Program& program) const;
   void settle_products(Program& program) const;
   Held allocate_lx(int64_t bytes_per_core);
+  void note_uses(const std::vector<Held>& arguments, const std::vector<int>& written, int stream, uint64_t sequence);
   void check_step(const Program& program, size_t index, const std::vector<Held>& held,
                   const std::vector<std::byte*>& bases);
   void check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
@@ -126,6 +140,7 @@ class Card {
 
   const int index_, physical_;
   const Mode mode_;
+  const bool launch_blocking_;
   const Limits limits_;
   Engine& engine_;
   const Clock clock_;

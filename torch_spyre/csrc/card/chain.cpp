@@ -108,6 +108,18 @@ const Level& level() {
 
 }  // namespace
 
+namespace {
+
+// The row of a table, each of which begins with the name of a tile operation.
+template <class Row, size_t count>
+const Row* named(const Row (&rows)[count], std::string_view op) {
+  for (const Row& row : rows)
+    if (row.name == op) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
 std::optional<LinkKind> unary_link(std::string_view op, bool is_short) {
   struct Row {
     std::string_view name;
@@ -118,19 +130,21 @@ std::optional<LinkKind> unary_link(std::string_view op, bool is_short) {
                             {"abs", LinkKind::magnitude, LinkKind::magnitude},
                             {"exp", LinkKind::exp, LinkKind::short_exp},
                             {"silu", LinkKind::silu, LinkKind::short_silu}};
-  for (const Row& row : kUnary)
-    if (row.name == op) return is_short ? row.short_kind : row.kind;
-  return {};
+  const Row* row = named(kUnary, op);
+  return row ? std::optional(is_short ? row->short_kind : row->kind) : std::nullopt;
 }
 
 std::optional<BinaryLink> binary_link(std::string_view op) {
-  constexpr std::pair<std::string_view, BinaryLink> kBinary[] = {
+  struct Row {
+    std::string_view name;
+    BinaryLink kinds;
+  };
+  constexpr Row kBinary[] = {
       {"add", {LinkKind::add, LinkKind::add}},           {"sub", {LinkKind::sub, LinkKind::from}},
       {"mul", {LinkKind::mul, LinkKind::mul}},           {"div", {LinkKind::div, LinkKind::into}},
       {"maximum", {LinkKind::maximum, LinkKind::under}}, {"minimum", {LinkKind::minimum, LinkKind::over}}};
-  for (const auto& [name, kinds] : kBinary)
-    if (name == op) return kinds;
-  return {};
+  const Row* row = named(kBinary, op);
+  return row ? std::optional(row->kinds) : std::nullopt;
 }
 
 std::optional<LinkKind> fold_link(std::string_view op, Source source) {
@@ -142,9 +156,8 @@ std::optional<LinkKind> fold_link(std::string_view op, Source source) {
                             {"maximum", LinkKind::fold_maximum, LinkKind::fold_maximum_halves},
                             {"minimum", LinkKind::fold_minimum, LinkKind::fold_minimum_halves},
                             {"mul", LinkKind::fold_mul, LinkKind::fold_mul_halves}};
-  for (const Row& row : kFolds)
-    if (row.name == op) return source == Source::floats ? row.halves : row.sticks;
-  return {};
+  const Row* row = named(kFolds, op);
+  return row ? std::optional(source == Source::floats ? row->halves : row->sticks) : std::nullopt;
 }
 
 Handler find_link(LinkKind kind, Source source, Source addend) { return level().find(kind, source, addend); }

@@ -54,6 +54,7 @@ enum class LinkKind : uint8_t {
   fold_maximum_halves,
   fold_minimum_halves,
   fold_mul_halves,  // 32 lanes a row, the lower half first
+  fold_wide_add,    // the same, y in fp64
 };
 
 // Row r of stick s is at `at` + r * `row_stride` + s * `stick_stride`. Of floats, lanes from 32 on lie `half` bytes

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
+
+#include "engine.h"
 
 namespace spyre {
 
@@ -276,9 +279,23 @@ Domain domain_of(DataFormat format) {
   }
 }
 
+namespace {
+
+bool finds_variance(const Step& step) { return step.op == OpCode::reduce && step.function == "variance"; }
+
+int64_t folded_elements(const Step& step) {
+  return std::accumulate(step.extents.end() - step.reduced, step.extents.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+bool sums_wide(const Step& step) { return step.op == OpCode::reduce && step.function == "wide_add"; }
+bool sums_in_blocks(const Step& step) { return sums_wide(step) && folded_elements(step) <= kWideAtOnce; }
+
 const TileOp* tile_op_of(const Step& step) {
   if (step.operands.size() < 2) return nullptr;
   const Domain domain = domain_of(step.operands.back().format);
+  if (sums_wide(step) || finds_variance(step)) return domain == Domain::real ? find_tile_op("add", domain) : nullptr;
   const bool can_be_short = domain == Domain::real && step.operands[0].format == DataFormat::SEN169_FP16;
   const TileOp* op = can_be_short ? find_short_op(step.function) : nullptr;
   return op ? op : find_tile_op(step.function, domain);
@@ -301,6 +318,7 @@ void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& 
     const int64_t length = std::min(run.count, kTile), batch = std::max<int64_t>(1, kTile / length);
     const Loop rows = take_filling(loops, batch);  // several runs share a tile
     const auto tile = [&](const Place& place, int64_t row_count, int64_t count) {
+      end_if_stopped();
       for (size_t i = 1; i < operands.size(); ++i)
         if (bases[i])
           operands[i].decode_rows(tiles[i].bytes, place.at[i], row_count, rows.stride[i], count, run.stride[i]);
@@ -321,29 +339,148 @@ void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& 
 
 namespace {
 
+// Running results of a reduce, of lanes or of rows of lanes. `start` begins with so many; `begin_rows` has the first
+// elements of rows of `width` lanes each; `add` takes a value each for lanes from `at` on, and `step` says that all
+// have theirs; `fold_lanes` makes the lanes of a row its result; `results` gives them in fp32, or int64.
+
+// In the domain of the step.
+class PlainResults {
+ public:
+  static constexpr int64_t kMostLanes = kLanes;
+  explicit PlainResults(const Step& step) : step_(step) {}
+  void start(int64_t count) { running_.fill(op_.in, count, step_.constants[0]); }
+  void begin_rows(const void*, int64_t, int64_t, int64_t) {}
+  void add(int64_t at, const void* values, int64_t count) {
+    void* sums = running_.at(op_.in, at);
+    const void* both[] = {sums, values};
+    op_.run(sums, both, count, nullptr);
+  }
+  void step() {}
+  void fold_lanes(int64_t row, int64_t width) {
+    void* lanes = running_.at(op_.in, row * width);
+    for (int64_t half = width / 2; half > 0; half /= 2) {
+      const void* halves[] = {lanes, element_at(lanes, op_.in, half)};
+      op_.run(lanes, halves, half, nullptr);
+    }
+    std::memmove(running_.at(op_.in, row), lanes, op_.in == Domain::real ? sizeof(float) : sizeof(int64_t));
+  }
+  const void* results(int64_t count) {
+    if (step_.constants.size() > 1) {
+      Tile factor;
+      factor.fill(Domain::real, count, step_.constants[1]);
+      const void* both[] = {running_.bytes, factor.bytes};
+      find_tile_op("mul", Domain::real)->run(running_.bytes, both, count, nullptr);
+    }
+    return running_.bytes;
+  }
+
+ private:
+  const Step& step_;
+  const TileOp& op_ = *tile_op_of(step_);
+  Tile running_{};
+};
+
+double factor_of(const Step& step) { return step.constants.size() > 1 ? step.constants[1] : 1.0; }
+
+// Sums in fp64, rounded once.
+class WideResults {
+ public:
+  static constexpr int64_t kMostLanes = kWideLanes;
+  explicit WideResults(const Step& step) : step_(step) {}
+  void start(int64_t count) {
+    count_ = count;
+    added_ = 0;
+    std::fill_n(sums_, count, step_.constants[0]);
+    std::fill_n(block_, count, 0.0f);
+  }
+  void begin_rows(const void*, int64_t, int64_t, int64_t) {}
+  void add(int64_t at, const void* values, int64_t count) {
+    if (!in_blocks_) return add_wide(sums_ + at, static_cast<const float*>(values), count);
+    const void* both[] = {block_ + at, values};
+    op_.run(block_ + at, both, count, nullptr);
+  }
+  void step() {
+    if (in_blocks_ && ++added_ % kWideBlock == 0) end_block();
+  }
+  void fold_lanes(int64_t row, int64_t width) {
+    if (row == 0 && in_blocks_) end_block();
+    sums_[row] = fold_wide(sums_ + row * width, width);
+  }
+  const void* results(int64_t count) {
+    if (added_ % kWideBlock) end_block();
+    for (int64_t i = 0; i < count; ++i) results_[i] = narrowed(sums_[i] * factor_of(step_));
+    return results_;
+  }
+
+ private:
+  void end_block() {
+    add_wide(sums_, block_, count_);
+    std::fill_n(block_, count_, 0.0f);
+    added_ = 0;
+  }
+
+  const Step& step_;
+  const TileOp& op_ = *tile_op_of(step_);
+  const bool in_blocks_ = sums_in_blocks(step_);
+  int64_t count_ = 0, added_ = 0;
+  double sums_[kTile];
+  float block_[kTile], results_[kTile];
+};
+
+// Squared distances from the mean, in fp64 and in one go: distances from the first element have the same variance, and
+// what cancels is at most as large as the number of elements times what is left.
+class Variances {
+ public:
+  static constexpr int64_t kMostLanes = kWideLanes;
+  explicit Variances(const Step& step) : step_(step) {}
+  void start(int64_t count) {
+    std::fill_n(sums_, count, 0.0);
+    std::fill_n(squares_, count, 0.0);
+    is_first_ = true;
+  }
+  void begin_rows(const void* values, int64_t rows, int64_t stride, int64_t width) {
+    if (!is_first_) return;
+    is_first_ = false;
+    for (int64_t row = 0; row < rows; ++row)
+      std::fill_n(shifts_ + row * width, width, static_cast<const float*>(values)[row * stride]);
+  }
+  void add(int64_t at, const void* values, int64_t count) {
+    add_moments(sums_ + at, squares_ + at, shifts_ + at, static_cast<const float*>(values), count);
+  }
+  void step() {}
+  void fold_lanes(int64_t row, int64_t width) {
+    sums_[row] = fold_wide(sums_ + row * width, width);
+    squares_[row] = fold_wide(squares_ + row * width, width);
+  }
+  const void* results(int64_t count) {
+    const auto elements = static_cast<double>(folded_elements(step_));
+    for (int64_t i = 0; i < count; ++i) {
+      const double total = squares_[i] - sums_[i] * sums_[i] / elements;
+      results_[i] = narrowed((total < 0 ? 0.0 : total) * factor_of(step_));
+    }
+    return results_;
+  }
+
+ private:
+  const Step& step_;
+  bool is_first_ = true;
+  double sums_[kTile], squares_[kTile];
+  float shifts_[kTile], results_[kTile];
+};
+
 // The order in which an element's result comes about follows from the step alone, never from a core's part of it.
+template <class Results>
 struct Reduction {
   const Step& step;
   const Access &written, &read;
   const std::vector<Nest>& folded;
-  const TileOp& op = *tile_op_of(step);
-  const bool real = op.in == Domain::real;
-  Tile running{}, fresh{}, factor{};
+  Results running{step};
+  const Domain domain = tile_op_of(step)->in;
+  Tile fresh{};
   bool fits = true;
 
-  void add(int64_t at, const void* values, int64_t count) {
-    void* sums = running.at(op.in, at);
-    const void* both[] = {sums, values};
-    op.run(sums, both, count, nullptr);
-  }
-
   void finish(const Place& place, int64_t count, int64_t stride) {
-    if (step.constants.size() > 1) {
-      factor.fill(Domain::real, count, step.constants[1]);
-      const void* both[] = {running.bytes, factor.bytes};
-      find_tile_op("mul", Domain::real)->run(running.bytes, both, count, nullptr);
-    }
-    fits &= written.encode(running.bytes, place.at[0], count, stride);
+    fits &= written.encode(running.results(count), place.at[0], count, stride);
   }
 
   // Each lane folds by itself, one element after the other.
@@ -353,16 +490,21 @@ struct Reduction {
     walk(loops, 0, start_of(kept), [&](const Place& row) {
       for (int64_t at = 0; at < lanes.count; at += kTile) {
         const int64_t count = std::min(kTile, lanes.count - at), batch = kTile / count;
-        running.fill(op.in, count, step.constants[0]);
+        running.start(count);
         for (const Nest& nest : folded) {
           std::vector<Loop> outer = nest.loops;
           const Loop inner = take_last(outer);
           walk(outer, 0, row.step(lanes, at) + nest.offset, [&](const Place& place) {
             for (int64_t i = 0; i < inner.count; i += batch) {
+              end_if_stopped();
               const int64_t several = std::min(batch, inner.count - i);
               read.decode_rows(fresh.bytes, place.step(inner, i).at[1], several, inner.stride[1], count,
                                lanes.stride[1]);
-              for (int64_t j = 0; j < several; ++j) add(0, fresh.at(op.in, j * count), count);
+              running.begin_rows(fresh.bytes, count, 1, 1);
+              for (int64_t j = 0; j < several; ++j) {
+                running.add(0, fresh.at(domain, j * count), count);
+                running.step();
+              }
             }
           });
         }
@@ -378,10 +520,10 @@ struct Reduction {
     walk(loops, 0, start_of(kept), [&](const Place& outer) {
       for (int64_t row = 0; row < rows.count; row += kTile / width) {
         const int64_t several = std::min(kTile / width, rows.count - row);
-        running.fill(op.in, several * width, step.constants[0]);
+        running.start(several * width);
         for (const Nest& nest : folded)
           add_nest(nest, outer.step(rows, row) + nest.offset, several, rows.stride[1], width);
-        for (int64_t i = 0; i < several; ++i) fold_lanes(i, width);
+        for (int64_t i = 0; i < several; ++i) running.fold_lanes(i, width);
         finish(outer.step(rows, row), several, rows.stride[0]);
       }
     });
@@ -395,32 +537,23 @@ struct Reduction {
     const Loop lanes = take_last(loops);
     walk(loops, 0, start, [&](const Place& place) {
       for (int64_t at = 0; at < lanes.count; at += width) {
+        end_if_stopped();
         const int64_t count = std::min(width, lanes.count - at);
         read.decode_rows(fresh.bytes, place.step(lanes, at).at[1], rows, row_stride, count, lanes.stride[1]);
+        running.begin_rows(fresh.bytes, rows, count, width);
         if (count == width)
-          add(0, fresh.bytes, rows * width);
+          running.add(0, fresh.bytes, rows * width);
         else
-          for (int64_t row = 0; row < rows; ++row) add(row * width, fresh.at(op.in, row * count), count);
+          for (int64_t row = 0; row < rows; ++row) running.add(row * width, fresh.at(domain, row * count), count);
+        running.step();
       }
     });
   }
-
-  // The running results of a row become element `row`.
-  void fold_lanes(int64_t row, int64_t width) {
-    void* lanes = running.at(op.in, row * width);
-    for (int64_t half = width / 2; half > 0; half /= 2) {
-      const void* halves[] = {lanes, element_at(lanes, op.in, half)};
-      op.run(lanes, halves, half, nullptr);
-    }
-    std::memmove(running.at(op.in, row), lanes, real ? sizeof(float) : sizeof(int64_t));
-  }
 };
 
-}  // namespace
-
-void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
+template <class Results>
+void run_reduction(const Step& step, int core, const std::vector<Access>& operands) {
   const size_t rank = step.extents.size(), kept_rank = rank - static_cast<size_t>(step.reduced);
-  const std::vector<Access> operands = accesses(step, bases);
   const std::vector<Nest> folded = folded_pieces(step, core);
   const Operand& read = step.operands[1];
   const auto is_lane = [&](size_t i) {
@@ -430,15 +563,25 @@ void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases
       std::all_of(step.extents.end() - step.reduced, step.extents.end(), [](int64_t e) { return e == 1; });
   for (size_t i = 0; i < kept_rank; ++i) lanes_kept |= is_lane(i);
   const bool sticks_folded = read.stick >= static_cast<int>(kept_rank);
-  const int64_t width = sticks_folded ? std::min(kLanes, elements_per_stick(read.format)) : kLanes;
+  const int64_t stick = sticks_folded ? elements_per_stick(read.format) : kLanes;
+  const int64_t width = std::min(Results::kMostLanes, stick);
 
   if (folded.empty()) return;
-  Reduction reduction{step, operands[0], operands[1], folded};
+  Reduction<Results> reduction{step, operands[0], operands[1], folded};
   for (Nest& kept : kept_pieces(step, core)) {
     simplify(kept.loops, 2);
     lanes_kept ? reduction.lane_by_lane(kept) : reduction.across_lanes(kept, width);
   }
   if (!reduction.fits && step.checked) does_not_fit(step);
+}
+
+}  // namespace
+
+void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
+  const std::vector<Access> operands = accesses(step, bases);
+  if (sums_wide(step)) return run_reduction<WideResults>(step, core, operands);
+  if (finds_variance(step)) return run_reduction<Variances>(step, core, operands);
+  run_reduction<PlainResults>(step, core, operands);
 }
 
 }  // namespace spyre

@@ -1,6 +1,7 @@
 // How a step is divided over cores: the points that a core takes, and where they lie.
 #include <algorithm>
 
+#include "limits.h"
 #include "program.h"
 
 namespace spyre {
@@ -175,13 +176,15 @@ std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& po
 int64_t bytes_behind(const Step& step, size_t index, const Dims& points) {
   const Operand& operand = step.operands[index];
   if (operand.is_constant()) return 0;
-  int64_t elements = 1;
-  for (size_t i = 0; i < points.size(); ++i)
+  __int128 bytes = element_bytes(operand.format);
+  for (size_t i = 0; i < points.size(); ++i) {
     if (lies_along(operand, i))
-      elements *= round_up(points[i], elements_per_stick(operand.format));
+      bytes *= round_up(points[i], elements_per_stick(operand.format));
     else if (operand.strides[i] != 0 || static_cast<int>(index) == indexed_operand(step))
-      elements *= points[i];
-  return elements * element_bytes(operand.format);
+      bytes *= points[i];
+    bytes = std::min<__int128>(bytes, limits::kBytes);
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 Nest core_nest(const Step& step, int core) {
@@ -228,12 +231,13 @@ int64_t index_at(const std::byte* base, DataFormat format, int64_t at) {
   }
 }
 
-std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
+void touch_by_index(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases,
+                    const std::function<void(const Nest&)>& body) {
   const Operand& table = step.operands[operand];
   const std::vector<Part> part = part_of(step, core);
   Dims point;
   for (const Part& along : part) {
-    if (along.count == 0) return {};
+    if (along.count == 0) return;
     point.push_back(along.begin);
   }
   const auto place = [&](const Operand& at) {
@@ -241,7 +245,6 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
     for (size_t i = 0; i < point.size(); ++i) sum += distance_of(at, i, {point[i], 0, part[i].origin});
     return sum;
   };
-  std::vector<Nest> all;
   const auto lead = [&] {
     Nest element;
     element.offset[0] = place(table);
@@ -253,7 +256,7 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
       if (index < 0 || index >= indirect.extent) return;
       element.offset[0] += distance({0, 0, {indirect.stride}, table.format, indirect.stick ? 0 : -1}, 0, index);
     }
-    all.push_back(element);
+    body(element);
   };
   for (bool more = true; more;) {
     lead();
@@ -263,17 +266,18 @@ std::vector<Nest> touched_by_index(const Step& step, int core, size_t operand, c
       if (!more) point[i] = part[i].begin;
     }
   }
-  return all;
 }
 
 }  // namespace
 
-std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases) {
-  if (step.operands[operand].is_constant()) return {};
-  if (static_cast<int>(operand) == indexed_operand(step)) return touched_by_index(step, core, operand, bases);
-  std::vector<Nest> all = pieces(step, {&step.operands[operand]}, core, 0, step.extents.size(), Offsets::with);
-  for (Nest& nest : all) std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
-  return all;
+void for_each_touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases,
+                      const std::function<void(const Nest&)>& body) {
+  if (step.operands[operand].is_constant()) return;
+  if (static_cast<int>(operand) == indexed_operand(step)) return touch_by_index(step, core, operand, bases, body);
+  for (Nest& nest : pieces(step, {&step.operands[operand]}, core, 0, step.extents.size(), Offsets::with)) {
+    std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
+    body(nest);
+  }
 }
 
 }  // namespace spyre

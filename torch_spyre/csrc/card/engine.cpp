@@ -5,6 +5,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "error.h"
@@ -17,6 +19,10 @@ namespace {
 // waits, look out this long before they sleep, as long as that takes no core from a thread that computes.
 constexpr std::chrono::microseconds kPatience{100};
 constexpr std::chrono::milliseconds kInterruptPeriod{20};
+// What takes the card longer takes this machine tens of milliseconds or more: too long not to look for an interrupt.
+constexpr Picoseconds kShort = 50'000'000;
+// Tasks look whether they are to stop every millisecond or so; one that does not is left behind.
+constexpr std::chrono::seconds kStopPatience{1};
 
 void pause() {
 #if defined(__x86_64__)
@@ -26,15 +32,35 @@ void pause() {
 #endif
 }
 
+// The stream whose task this thread carries out.
+thread_local Stream* current_stream = nullptr;
+
+// What a thread knows about interrupts: all there were, unless it has submitted work and not waited since.
+struct Known {
+  uint64_t engine = 0, interrupts = 0;
+  std::vector<const Stream*> unwaited{};  // with work of this thread
+  void look(uint64_t id, uint64_t now) {
+    if (engine != id || unwaited.empty()) *this = {id, now};
+  }
+};
+thread_local Known known;
+thread_local Origin origin_of_thread;
+
 }  // namespace
 
-// The stream whose task this thread carries out.
-thread_local const Stream* current_stream = nullptr;
+Origin& current_origin() { return origin_of_thread; }
+
+bool Engine::inside(const Stream& stream) { return current_stream == &stream; }
+
+void end_if_stopped() {
+  if (current_stream && current_stream->stop.load(std::memory_order_relaxed)) [[unlikely]]
+    throw Stopped{};
+}
 
 struct Engine::Job {
   const std::function<void(int64_t)>& body;
   const int64_t count;
-  const Stream* stream;  // null: nobody's task
+  Stream* stream;  // null: nobody's task
   std::atomic<int64_t> next{0};
   std::atomic<int> helpers{0};  // other threads inside; changed under the lock
   std::condition_variable done{};
@@ -58,7 +84,7 @@ Engine::Engine(int threads, bool immediate)
       cores_(static_cast<int>(std::thread::hardware_concurrency())),
       patience_(cores_ > 1 ? kPatience : std::chrono::microseconds{0}) {
   if (immediate_) return;
-  for (int i = 0; i < threads_; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 0; i < threads_; ++i) add_worker();
 }
 
 Engine::~Engine() {
@@ -155,6 +181,11 @@ void Engine::announce_and_wake() {
 // --- submitting
 
 uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wake) {
+  item.task.origin = current_origin();
+  known.look(id_, interrupts_);
+  if (std::find(known.unwaited.begin(), known.unwaited.end(), &stream) == known.unwaited.end())
+    known.unwaited.push_back(&stream);
+  if (!stream.listed) streams_.push_back(&stream), stream.listed = true;
   const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1, std::memory_order_acq_rel) + 1;
   stream.time += item.task.duration;
   if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
@@ -171,7 +202,7 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
   stream.items.push_back(std::move(item));
   int notify = 0;
   if (stream.state == Stream::State::idle) {
-    if (wake == Wake::caller_waits) {
+    if (wake == Wake::caller_waits && for_waiters(stream.items.front().task)) {
       stream.state = Stream::State::claimed;
     } else {
       make_ready(stream);
@@ -186,6 +217,13 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
 uint64_t Engine::submit(Stream& stream, Task task, Wake wake) {
   Stream::Item item{std::move(task), nullptr, nullptr};
   Lock lock(mutex_);
+  return append(lock, stream, item, wake);
+}
+
+uint64_t Engine::submit(Stream& stream, Task task, Wake wake, uint64_t interrupts) {
+  Stream::Item item{std::move(task), nullptr, nullptr};
+  Lock lock(mutex_);
+  if (interrupts != interrupts_) throw Dropped("not launched: the main thread was interrupted meanwhile");
   return append(lock, stream, item, wake);
 }
 
@@ -223,14 +261,22 @@ void Engine::step(Lock& lock, Stream& stream) {
 
 void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   const uint64_t sequence = stream.progress->completed[stream.id].load(std::memory_order_relaxed) + 1;
-  const bool skipped = stream.error || sequence <= stream.skipped_sequence;
+  const bool dropped = sequence <= stream.dropped_sequence;
+  const bool skipped = dropped || stream.error || sequence <= stream.skipped_sequence;
+  const bool in_callback = task.on_host && !dropped;
+  // A callback may take as long as it likes: there is a worker for the rest.
+  if (in_callback && ++in_callbacks_ >= workers_.size() && !immediate_ && !stopping_) add_worker();
   ++computing_;
   lock.unlock();
-  const Stream* const outer = std::exchange(current_stream, &stream);
+  Stream* const outer = std::exchange(current_stream, &stream);
   std::exception_ptr error;
   try {
-    if (task.on_host || !(skipped || immediate_)) task.run();
+    if (in_callback || !(skipped || immediate_)) task.run();
     if (task.ran && !skipped) *task.ran = true;
+  } catch (const Stopped&) {  // an interrupt, of which the host knows
+  } catch (Error& failed) {
+    failed.origin = task.origin;
+    error = std::current_exception();
   } catch (...) {
     error = std::current_exception();
   }
@@ -238,6 +284,8 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   current_stream = outer;
   lock.lock();
   --computing_;
+  if (in_callback) --in_callbacks_;
+  if (stream.stop.exchange(false)) stopped_.notify_all();
   if (!error) return;
   if (!stream.error) {
     stream.error = std::move(error);
@@ -288,25 +336,61 @@ bool Engine::finished(const Event& event) const {
   return !pending_here(event) || event.record->done;
 }
 
+bool Engine::for_waiters(const Task& task) const { return waiters_compute && !task.on_host && task.duration <= kShort; }
+
+namespace {
+
+// What a stream itself waits for comes first; events only point backwards, so this ends.
+Stream* first_of(Stream* stream) {
+  while (stream && stream->state == Stream::State::blocked) stream = stream->items.front().awaited->stream;
+  return stream;
+}
+
+}  // namespace
+
+void Engine::refuse_deadlock(const Use& use, Stream* helped) const {
+  if (!current_stream) return;
+  bool itself = use.progress == current_stream->progress && use.stream == current_stream->id;
+  Stream* stream = first_of(helped);
+  // Others may be in a circle without this one, for a moment.
+  for (size_t i = 0; stream && !itself && i <= streams_.size(); ++i, stream = first_of(stream->waits_for))
+    itself = stream == current_stream;
+  if (itself)
+    throw Error("a callback waits for work on stream " + std::to_string(use.stream) +
+                ", which goes on only when the callback returns: let the callback wait for other streams, or wait "
+                "outside of it");
+}
+
 void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted) {
   const auto done = [&] { return use.progress->finished(use.stream, use.sequence); };
-  // What the waited-for stream itself waits for comes first; events only point backwards, so this ends.
-  const auto first = [](Stream* stream) {
-    while (stream && stream->state == Stream::State::blocked) stream = stream->items.front().awaited->stream;
-    return stream;
-  };
   Waiter waiter{use};
   bool helped_out = false;
   bool looked_out = false;
   auto next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
+  // Others see, as long as this lasts, what the callback that this thread may be in waits for.
+  struct Waiting {
+    Stream* const stream = current_stream;
+    Stream* const outer;
+    explicit Waiting(Stream* awaited) : outer(stream ? std::exchange(stream->waits_for, awaited) : nullptr) {}
+    ~Waiting() {
+      if (stream) stream->waits_for = outer;
+    }
+  };
+  std::optional<Waiting> in_callback;
   while (!done()) {
-    if (Stream* stream = first(helped); stream && take(*stream)) {
+    refuse_deadlock(use, helped);
+    if (!in_callback) in_callback.emplace(helped);
+    Stream* const stream = first_of(helped);
+    const bool helps = stream && may_help(*stream);
+    if (helps && take(*stream)) {
       step(lock, *stream);
       helped_out = true;
-    } else if (Job* job = stream ? job_with_room(stream) : nullptr) {
+      // What this thread does not go on with is for a worker.
+      if (stream->state == Stream::State::ready && !may_help(*stream)) announce_and_wake();
+    } else if (Job* job = helps ? job_with_room(stream) : nullptr) {
       help(lock, *job);
       looked_out = false;  // the task may have more of the kind
-    } else if (!looked_out && may_look_out()) {
+    } else if (helps && !looked_out && may_look_out()) {
       const uint64_t seen = news_;
       ++looking_out_;
       waiter.looks_out_for = stream;
@@ -332,8 +416,8 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
     const bool stop = interrupted();
     lock.lock();
     next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
-    if (!stop || done()) continue;
-    announce_and_wake();  // what this wait would have carried out is the pool's now
+    if (!stop) continue;
+    drop_all(lock);
     throw Interrupted("interrupted while waiting for the card");
   }
   // Others may have submitted behind this work, counting on this thread to carry on.
@@ -348,10 +432,44 @@ void Engine::raise_error(Lock& lock, Stream& stream, uint64_t sequence) {
   std::rethrow_exception(error);
 }
 
+void Engine::drop_all(Lock& lock) {
+  known = {id_, ++interrupts_};
+  for (Stream* stream : streams_) {
+    const uint64_t issued = stream->progress->issued[stream->id].load(std::memory_order_relaxed);
+    uint64_t completed = stream->progress->completed[stream->id].load(std::memory_order_relaxed);
+    if (stream->state == Stream::State::running) {
+      if (stream->items.front().task.on_host)
+        ++completed;  // goes on
+      else
+        stream->stop = true;
+    }
+    if (completed >= issued) continue;
+    stream->progress->drop(stream->id, completed, issued);
+    stream->dropped_sequence = issued;
+    stream->drops = interrupts_;
+    if (stream->state == Stream::State::claimed) make_ready(*stream);
+  }
+  announce_and_wake();
+  const auto stopping = [](const Stream* stream) { return stream != current_stream && stream->stop; };
+  stopped_.wait_for(lock, kStopPatience, [&] { return std::none_of(streams_.begin(), streams_.end(), stopping); });
+}
+
+void Engine::drop_all() {
+  Lock lock(mutex_);
+  drop_all(lock);
+}
+
 void Engine::wait(Stream& stream, uint64_t sequence, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
+  known.look(id_, interrupts_);
   wait_until(lock, {stream.progress, stream.id, sequence}, &stream, interrupted);
   raise_error(lock, stream, sequence);
+  const bool dropped = stream.drops > known.interrupts;
+  std::erase(known.unwaited, &stream);
+  if (!dropped) return;
+  known = {id_, interrupts_};
+  throw Dropped("work on stream " + std::to_string(stream.id) +
+                " was not carried out: the main thread was interrupted, which drops what is queued");
 }
 
 void Engine::wait(Stream& stream, const InterruptCheck& interrupted) {
@@ -362,9 +480,8 @@ void Engine::wait(const Event& event, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
   if (!pending_here(event)) return;
   const std::shared_ptr<Record> record = event.record;
-  Stream& stream = *record->stream;
-  wait_until(lock, {stream.progress, stream.id, record->sequence}, &stream, interrupted);
-  raise_error(lock, stream, record->sequence);
+  lock.unlock();
+  wait(*record->stream, record->sequence, interrupted);
 }
 
 void Engine::settle(const Use& use, const InterruptCheck& interrupted) {
@@ -405,7 +522,7 @@ void Engine::help(Lock& lock, Job& job) {
   ++job.helpers;
   ++computing_;
   lock.unlock();
-  const Stream* const outer = std::exchange(current_stream, job.stream);
+  Stream* const outer = std::exchange(current_stream, job.stream);
   run_bodies(job);
   current_stream = outer;
   lock.lock();
@@ -415,7 +532,10 @@ void Engine::help(Lock& lock, Job& job) {
 
 void Engine::run_bodies(Job& job) {
   try {
-    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.count;) job.body(i);
+    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.count;) {
+      end_if_stopped();
+      job.body(i);
+    }
   } catch (...) {
     job.next.store(job.count);
     Lock lock(mutex_);
@@ -425,7 +545,10 @@ void Engine::run_bodies(Job& job) {
 
 void Engine::parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
   if (count <= 1 || threads_ == 1 || immediate_) {
-    for (int64_t i = 0; i < count; ++i) body(i);
+    for (int64_t i = 0; i < count; ++i) {
+      end_if_stopped();
+      body(i);
+    }
     return;
   }
   Job job{body, count, current_stream};

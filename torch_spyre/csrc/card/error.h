@@ -6,8 +6,16 @@
 
 namespace spyre {
 
+// Who asked for a task, in terms of the host.
+struct Origin {
+  const std::string* op = nullptr;  // lives as long as the process
+  const void* code = nullptr;       // of the program that called it, and where in it
+  int offset = 0;
+};
+
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
+  Origin origin{};  // of the task that failed
 };
 // No block of the asked size; the card stays usable.
 struct OutOfMemory : Error {
@@ -41,9 +49,15 @@ struct UndefinedBehavior : Error {
 struct ConfigurationError : Error {
   using Error::Error;
 };
-// The host asked to stop waiting (Ctrl-C). The work goes on.
+// The host asked to stop waiting (Ctrl-C). What was queued is dropped.
 struct Interrupted : Error {
   using Error::Error;
 };
+// Work that an interrupt dropped is waited for, or what it would have written is used.
+struct Dropped : Error {
+  using Error::Error;
+};
+// A task found, at a point where it can stop, that an interrupt dropped it. Never leaves the engine.
+struct Stopped {};
 
 }  // namespace spyre

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -138,6 +139,10 @@ using E5M2 = Narrow<uint8_t, 5, 2, 0x7c, 0x7f>;
 SPYRE_INLINE uint16_t f16_in(uint16_t half) { return sen169_encode<kLargestHalf, kLargestHalf>(Half::decode(half)); }
 SPYRE_INLINE uint16_t f16_out(uint16_t code) { return Half::encode(sen169_decode(code)); }
 SPYRE_INLINE uint16_t bf16_in(uint16_t bfloat) { return sen169_encode<kLargest, kLargest>(BFloat::decode(bfloat)); }
+// Finite values that bf16_in makes the largest number, or zero. As unsigned numbers zeros are none of the latter.
+constexpr uint16_t kBf16Past = 0x5000, kBf16Inf = 0x7f80, kBf16Tiny = 0x2f80;  // 2^33, inf, 2^-32
+SPYRE_INLINE bool bf16_saturates(uint16_t magnitude) { return uint16_t(magnitude - kBf16Past) < kBf16Inf - kBf16Past; }
+SPYRE_INLINE bool bf16_vanishes(uint16_t magnitude) { return uint16_t(magnitude - 1) < kBf16Tiny; }
 SPYRE_INLINE uint16_t bf16_out(uint16_t code) { return BFloat::encode(sen169_decode(code)); }
 SPYRE_INLINE uint16_t bool_in(uint8_t value) { return value != 0 ? kOne : 0; }
 SPYRE_INLINE uint8_t bool_out(uint16_t code) { return (code & 0x7fff) != 0; }
@@ -203,8 +208,10 @@ template <>
 SPYRE_INLINE int32_t as<int32_t, float>(float value) {
   return int32_t(fits_int32(value) ? value : -0x1p31f);
 }
+// As a destination int64 saturates at the ends of its 32 bits: x86's least number would not be the host's either.
+SPYRE_INLINE int32_t saturated(float value) { return value >= 0x1p31f ? INT32_MAX : as<int32_t>(value); }
 
-// Types that share codes on the card share the routines of one of them. As a destination int64 differs: it checks.
+// Types that share codes on the card share the routines of one of them. As a destination int64 differs: it saturates.
 constexpr HostType source_like(HostType type) {
   return type == HostType::BF16 ? HostType::F16 : type == HostType::I64 ? HostType::I32 : type;
 }
@@ -241,6 +248,7 @@ struct Transfer {
 struct Level {
   const char* name;
   bool (*supported)();
+  bool (*loses_bf16)(const void* values, size_t n);
   Transfer transfers[kHostTypes];
   Convert casts[kHostTypes * kHostTypes];
 };
@@ -326,6 +334,33 @@ int64_t elements_per_stick(DataFormat format) {
 int64_t host_bytes(HostType type) { return row(type).bytes; }
 DataFormat format_of(HostType type) { return row(type).format; }
 
+namespace {
+
+template <class Better>
+void improve(std::atomic<uint16_t>& best, uint16_t value, Better better) {
+  uint16_t now = best;
+  while (better(value, now) && !best.compare_exchange_weak(now, value)) {
+  }
+}
+
+}  // namespace
+
+void Bf16Losses::look_at(const void* values, size_t n) {
+  if (!level().loses_bf16(values, n)) return;
+  for (size_t i = 0; i < n; ++i) {
+    const uint16_t magnitude = load<uint16_t>(static_cast<const char*>(values), i) & 0x7fff;
+    if (bf16_saturates(magnitude)) {
+      ++saturated_;
+      improve(largest_, magnitude, std::greater<>());
+    } else if (bf16_vanishes(magnitude)) {
+      ++vanished_;
+      improve(smallest_, magnitude, std::less<>());
+    }
+  }
+}
+float Bf16Losses::largest() const { return BFloat::decode(largest_); }
+float Bf16Losses::smallest() const { return BFloat::decode(smallest_); }
+
 Convert host_to_device(HostType type) { return transfer(level(), type).in; }
 Convert device_to_host(HostType type) { return transfer(level(), type).out; }
 Convert device_cast(HostType from, HostType to) { return cast(level(), from, to); }
@@ -336,6 +371,7 @@ const char* simd_level() { return level().name; }
 
 // For tests: the conversions of one instruction set, refused like SPYRE_SIMD when the machine lacks it.
 namespace detail {
+bool loses_bf16(const char* simd, const void* values, size_t n) { return level_named(simd).loses_bf16(values, n); }
 Convert host_to_device(const char* simd, HostType type) { return transfer(level_named(simd), type).in; }
 Convert device_to_host(const char* simd, HostType type) { return transfer(level_named(simd), type).out; }
 Convert device_cast(const char* simd, HostType from, HostType to) { return cast(level_named(simd), from, to); }

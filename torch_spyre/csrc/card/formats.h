@@ -1,6 +1,7 @@
 // Number formats of the card, the host's element types, and exact conversion between them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -55,6 +56,21 @@ Convert host_to_device(HostType);
 Convert device_to_host(HostType);
 // A cast on the card, between the formats of two host types, with PyTorch's cast semantics. Never null.
 Convert device_cast(HostType from, HostType to);
+
+// What a transfer to the card loses of finite bf16 values. SEN169 has a smaller range: magnitudes from 2^33 on become
+// its largest number, those up to 2^-32 become zero. Several threads may look at values at a time.
+class Bf16Losses {
+ public:
+  void look_at(const void* values, size_t n);
+  int64_t saturated() const { return saturated_; }
+  int64_t vanished() const { return vanished_; }
+  float largest() const;   // magnitude of those that saturated
+  float smallest() const;  // magnitude of those that vanished
+
+ private:
+  std::atomic<int64_t> saturated_{0}, vanished_{0};
+  std::atomic<uint16_t> largest_{0}, smallest_{0x7fff};  // bits
+};
 
 // One SEN169 value, for constants, tests and tools.
 uint16_t sen169_from_float(float value);  // as an op rounds: nearest, ties away, past the largest finite code is inf

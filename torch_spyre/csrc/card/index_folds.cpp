@@ -91,6 +91,7 @@ void fold_rows(Part& part, const Axes& kept, const Axes& folded, int64_t most, c
       begin(lanes);
       part.walk(outer, [&] {
         even_runs(0, part.count[axis], kTile / lanes, {}, [&](int64_t first, int64_t positions) {
+          end_if_stopped();
           block.first = first;
           block.positions = positions;
           load(read, block, read.at(part.point, rows) + read.at(part.point, outer), tile);
@@ -112,6 +113,26 @@ bool store_lanes(const Part& part, const Block& block, int64_t base, const int64
     fits &= written.access.encode(values + (lane - block.first_lane), base + way.at(lane), run, way.step());
   });
   return fits;
+}
+
+// Running sums and products in fp64, of which every one is rounded by itself.
+void scan_wide(Part& part) {
+  const bool adds = part.step.function == "add";
+  const size_t axis = part.none - 1;
+  const Axes kept = part.axes(0, axis);
+  double running[kLanes];
+  fold_rows<float>(
+      part, kept, {axis}, kLanes, [&](int64_t lanes) { std::fill_n(running, lanes, part.step.constants[0]); },
+      [&](const Block& block, float* tile) {
+        for (int64_t i = 0; i < block.positions; ++i)
+          for (int64_t lane = 0; lane < block.lanes; ++lane) {
+            float& value = tile[i * block.lanes + lane];
+            adds ? running[lane] += value : running[lane] *= value;
+            value = narrowed(running[lane]);
+          }
+        store(part.sides[0], block, part.sides[0].at(part.point, without(kept, block.lane_axis)), tile);
+      },
+      [](const Block&) {});
 }
 
 template <typename Value>
@@ -266,6 +287,8 @@ bool reads_reals(const Part& part) { return part.sides[1].access.domain == Domai
 void scan(Part& part) {
   if (finds_positions(part.step))
     return reads_reals(part) ? scan_positions_of<float>(part) : scan_positions_of<int64_t>(part);
+  const bool folds_reals = part.step.function == "add" || part.step.function == "mul";
+  if (reads_reals(part) && folds_reals && part.step.operands[0].format == DataFormat::IEEE_FP32) return scan_wide(part);
   reads_reals(part) ? scan_of<float>(part) : scan_of<int64_t>(part);
 }
 void argreduce(Part& part) { reads_reals(part) ? argreduce_of<float>(part) : argreduce_of<int64_t>(part); }

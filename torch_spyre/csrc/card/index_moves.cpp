@@ -111,6 +111,7 @@ void move(Part& part, size_t table, size_t other, const Axes& ordered) {
   part.walk(outer, [&] {
     const int64_t row = others.at(part.point, outer);
     even_runs(part.begin[chunked], part.count[chunked], kChunk, {}, [&](int64_t first, int64_t chunk) {
+      end_if_stopped();
       places(part, table, indexed, chunked, first, chunk, table_at);
       for (int64_t i = 0; i < chunk; ++i) other_at[i] = row + others.ways[chunked].at(first + i);
       part.walk(inner, [&] {
@@ -164,6 +165,7 @@ void accumulate(Part& part, const Axes& ordered) {
     part.walk(outer, [&] {
       const int64_t row = values.at(part.point, without(led, last));
       even_runs(part.begin[last], part.count[last], kChunk, {}, [&](int64_t first, int64_t chunk) {
+        end_if_stopped();
         places(part, 0, led, last, first, chunk, chunk_places);
         for (int64_t i = 0; i < chunk; ++i) updates.push_back({chunk_places[i], row + values.ways[last].at(first + i)});
       });
@@ -174,6 +176,7 @@ void accumulate(Part& part, const Axes& ordered) {
       const int64_t table_row = table.at(part.point, inner), value_row = values.at(part.point, inner);
       even_runs(part.begin[along], part.count[along], kTile, {&table_way, &value_way}, [&](int64_t from, int64_t run) {
         for (size_t i = 0; i < updates.size();) {
+          end_if_stopped();
           const int64_t place = updates[i].place, at = table_row + place + table_way.at(from);
           if (i + kAhead <
               updates.size()) {  // a table is larger than caches, and the calls below wait for each element

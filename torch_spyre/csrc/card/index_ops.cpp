@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "index_part.h"
+#include "limits.h"
 
 namespace spyre {
 
@@ -48,7 +49,7 @@ struct Check {
   }
   Refusal function(const char* first, const char* second) const {
     if (step.function == first || step.function == second) return {};
-    return {{"function", "is " + std::string(first) + " or " + second + ", not '" + step.function + "'"}};
+    return {{"function", "is " + std::string(first) + " or " + second + ", not '" + step.function.substr(0, 80) + "'"}};
   }
   Refusal same_format() const {
     if (step.operands[0].format == step.operands[1].format) return {};
@@ -74,8 +75,8 @@ struct Check {
   }
   Refusal folds() const {
     if (!folding_op(step))
-      return {{"function", "the card has no tile operation '" + step.function + "' that folds two values of " +
-                               format(1) + " into one"}};
+      return {{"function", "the card has no tile operation '" + step.function.substr(0, 80) +
+                               "' that folds two values of " + format(1) + " into one"}};
     if (domain(0) != domain(1)) return {{operand(0), step.function + " does not give " + format(0)}};
     return {};
   }
@@ -120,7 +121,6 @@ struct Check {
                        [i](const Indirect& indirect) { return indirect.operand == static_cast<int>(i); }))
         return {{"indirect", "does not say where operand " + text(i) + " leads"}};
     }
-    constexpr int64_t kAddresses = int64_t{1} << 40;
     bool sticks = step.operands[table].stick >= 0;
     for (size_t i = 0; i < step.indirect.size(); ++i) {
       const Indirect& indirect = step.indirect[i];
@@ -132,7 +132,7 @@ struct Check {
         return {{"indirect", which + "has a stride that is not a multiple of the element's " +
                                  text(element_bytes(step.operands[table].format)) + " bytes"}};
       const __int128 way = __int128{indirect.extent} * indirect.stride;
-      if (indirect.extent > kAddresses || way > kAddresses || way < -kAddresses)
+      if (indirect.extent > limits::kAddresses || way > limits::kAddresses || way < -limits::kAddresses)
         return {{"indirect", which + "has extent and stride beyond the card's address space"}};
       if (indirect.stick && sticks)
         return {{"indirect", which + "leads along the sticks of operand " + text(table) + ", as another does already"}};
@@ -178,7 +178,7 @@ struct Check {
     if (rank < 2) return {{"extents", "needs k and n"}};
     const int64_t k = step.extents[rank - 2], n = step.extents[rank - 1];
     if (k > n) return {{"extents", "the first " + text(k) + " of " + text(n) + " elements"}};
-    if (n > int64_t{1} << 31) return {{"extents", "more than 2^31 elements to order"}};
+    if (n > limits::kOrdered) return {{"extents", "more than " + text(limits::kOrdered) + " elements to order"}};
     if (Refusal wrong = constants(1, "1 for the largest or 0 for the smallest")) return wrong;
     if (step.constants[0] != 0 && step.constants[0] != 1)
       return {{"constants", "1 takes the largest, 0 the smallest; this is " + std::to_string(step.constants[0])}};

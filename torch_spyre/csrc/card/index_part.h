@@ -2,6 +2,7 @@
 #pragma once
 
 #include "access.h"
+#include "engine.h"
 #include "index_ops.h"
 
 namespace spyre::indexed {
@@ -115,6 +116,7 @@ struct Part {
   template <typename Body>
   void walk(const Axes& axes, const Body& body) {
     for (size_t moved = 1; moved;) {
+      end_if_stopped();
       body();
       for (moved = axes.size(); moved; --moved) {
         const size_t axis = axes[moved - 1];

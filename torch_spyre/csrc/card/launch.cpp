@@ -1,6 +1,7 @@
 // Preparing and launching card programs and the plans made of them.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "arithmetic.h"
 #include "attention.h"
@@ -8,6 +9,7 @@
 #include "compute.h"
 #include "index_ops.h"
 #include "products.h"
+#include "scratchpad.h"
 #include "segment.h"
 #include "strict.h"
 
@@ -28,6 +30,43 @@ Convert copy_of(int64_t bytes) {
   return host_to_device(kSameBytes[bytes / 2]);
 }
 
+void add_written(const Program& program, std::vector<int>& to) {
+  for (const Step& step : program.steps)
+    if (step.operands[0].argument >= 0) to.push_back(step.operands[0].argument);
+}
+
+std::vector<int> written_by(const JobPlan& plan) {
+  std::vector<int> written;
+  for (const JobStep& step : plan.steps) {
+    if (step.program) add_written(*step.program, written);
+    if (step.type == JobStep::Type::H2D) written.push_back(step.argument);
+  }
+  std::sort(written.begin(), written.end());
+  written.erase(std::unique(written.begin(), written.end()), written.end());
+  return written;
+}
+
+// Arguments that a launch leaves half written hold nothing.
+void tear(const std::vector<int>& written, const std::vector<Held>& arguments) {
+  for (const int argument : written)
+    if (Block* block = arguments[argument].block) block->torn = true;
+}
+
+// The first argument with the memory of each; none where all are apart.
+std::vector<int> same_memory(const std::vector<Held>& arguments) {
+  std::vector<std::pair<const Block*, int>> blocks;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].block) blocks.emplace_back(arguments[i].block, static_cast<int>(i));
+  std::sort(blocks.begin(), blocks.end());
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (std::adjacent_find(blocks.begin(), blocks.end(), same) == blocks.end()) return {};
+  std::vector<int> memory(arguments.size());
+  std::iota(memory.begin(), memory.end(), 0);
+  for (size_t i = 1; i < blocks.size(); ++i)
+    if (same(blocks[i - 1], blocks[i])) memory[blocks[i].second] = memory[blocks[i - 1].second];
+  return memory;
+}
+
 }  // namespace
 
 std::shared_ptr<const Program> Card::prepare(Program program) const {
@@ -45,14 +84,10 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   plan.time = duration(plan, clock_);
   settle_neighbours(plan, clock_);
   plan.numbers = numbers_of(plan);
-  for (JobStep& step : plan.steps) {
-    if (!step.program) continue;
-    auto program = std::make_shared<Program>(*step.program);
-    settle_lx(*program);
-    settle_products(*program);
-    if (mode_ == Mode::run) program->schedule = schedule_of(*program);
-    step.program = std::move(program);
-  }
+  plan.written = written_by(plan);
+  plan.undefined = undefined_in_allocations(plan);
+  for (JobStep& step : plan.steps)
+    if (step.program && step.program->time < 0) step.program = prepare(*step.program);
   return std::make_shared<const JobPlan>(std::move(plan));
 }
 
@@ -76,12 +111,21 @@ void Card::settle_lx(Program& program) const {
   for (Step& step : program.steps)
     for (Operand& operand : step.operands)
       if (operand.in_lx()) operand.core_bytes = program.lx_bytes;
+  program.lx_undefined = undefined_in_lx(program);
 }
 
 void Card::settle_products(Program& program) const {
   if (engine_.immediate()) return;
   for (Step& step : program.steps)
     if (step.op == OpCode::matmul) step.products = std::make_shared<const Products>(step, engine_.threads());
+}
+
+void Card::note_uses(const std::vector<Held>& arguments, const std::vector<int>& written, int id, uint64_t sequence) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool writes = std::binary_search(written.begin(), written.end(), static_cast<int>(i));
+    const auto access = writes ? Memory::Access::writes : Memory::Access::reads;
+    if (arguments[i].block) arguments[i].memory->note_use(arguments[i].block, progress_, id, sequence, access);
+  }
 }
 
 // Of every launch its own: launches of several streams run at a time here.
@@ -113,17 +157,35 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
   if (program->time < 0) program = prepare(*program);
   check_arguments(program->name, program->argument_bytes, arguments);
   if (program->numbers) throw InvalidProgram("'" + program->name + "' takes numbers, which launches of plans give");
+  if (const auto memory = same_memory(arguments); !memory.empty()) check_same_memory(*program, limits_, memory);
+  const uint64_t interrupts = check_contents(arguments);
   const Picoseconds time = program->time;
   std::vector<Held> uses = arguments;
+  std::vector<int> written;
+  add_written(*program, written);
+  std::sort(written.begin(), written.end());
   const Held lx = allocate_lx(program->lx_bytes);
-  uses.push_back(lx);
-  auto run = [this, program = std::move(program), arguments = std::move(arguments), lx] {
-    run_program(*program, arguments, lx);
+  auto run = [this, program = std::move(program), arguments = std::move(arguments), written, lx] {
+    try {
+      run_program(*program, arguments, lx);
+    } catch (const Stopped&) {
+      tear(written, arguments);
+      throw;
+    }
   };
-  const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time});
-  for (const Held& held : uses)
-    if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
-  if (lx.block) lx_->release(lx.block);
+  const auto release_lx = [&] {
+    if (lx.block) lx_->release(lx.block);
+  };
+  try {
+    const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time}, Engine::Wake::worker, interrupts);
+    note_uses(uses, written, id, sequence);
+    if (lx.block) lx_->note_use(lx.block, progress_, id, sequence);
+  } catch (...) {
+    release_lx();
+    throw;
+  }
+  release_lx();
+  if (launch_blocking_ && !Engine::inside(stream(id))) synchronize(id);
 }
 
 void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> arguments, int id,
@@ -134,7 +196,11 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
     throw InvalidProgram("'" + plan->name + "' takes " + std::to_string(plan->numbers) + " numbers, " +
                          std::to_string(numbers.size()) + " were given");
   if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
+  if (const auto memory = same_memory(arguments); !memory.empty())
+    for (const JobStep& step : plan->steps)
+      if (step.program) check_same_memory(*step.program, limits_, memory);
   Stream& stream = this->stream(id);
+  const uint64_t interrupts = check_contents(arguments);
   const Picoseconds time = plan->time + wait_for_writes(*plan, arguments, id);
   const size_t given = arguments.size();
   auto job = std::make_shared<Job>(std::move(plan), std::move(arguments));
@@ -153,12 +219,26 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
     release_own();
     throw;
   }
-  const uint64_t sequence = engine_.submit(stream, {[this, job] { run_job(*job); }, time});
-  for (const Held& held : job->arguments)
-    if (held.block) held.memory->note_use(held.block, progress_, id, sequence);
+  const auto run = [this, job] {
+    try {
+      run_job(*job);
+    } catch (const Stopped&) {
+      tear(job->plan->written, job->arguments);
+      throw;
+    }
+  };
+  uint64_t sequence = 0;
+  try {
+    sequence = engine_.submit(stream, {run, time}, Engine::Wake::worker, interrupts);
+  } catch (...) {
+    release_own();
+    throw;
+  }
+  note_uses(job->arguments, job->plan->written, id, sequence);
   if (job->lx.block) lx_->note_use(job->lx.block, progress_, id, sequence);
   // Freed already, as far as the host goes: what queued launches hold is then memory that an allocation can wait for.
   release_own();
+  if (launch_blocking_ && !Engine::inside(stream)) engine_.wait(stream, sequence, Runtime::interrupted);
 }
 
 // Whether arguments are the same memory, one of which is written: steps then meet where the program does not say so.
@@ -181,6 +261,9 @@ bool Card::share_memory(const Schedule& schedule, const std::vector<Held>& argum
 void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
   std::vector<std::byte*> bases;
   for (const Held& held : arguments) bases.push_back(held.block ? address(held) : nullptr);
+  for (const auto& [low, high] : program.lx_undefined)
+    for (int core = 0; core < limits_.cores; ++core)
+      std::memset(address(lx) + core * program.lx_bytes + low, 0, static_cast<size_t>(high - low));
   if (!program.schedule || share_memory(*program.schedule, arguments)) {
     for (size_t i = 0; i < program.steps.size(); ++i) run_step(program, i, arguments, lx);
     return;
@@ -270,8 +353,10 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
     return which.in_lx() ? std::string("LX") : "argument " + text(which.argument);
   };
   const auto each = [&](int core, size_t operand, const auto& body) {
-    for (const Nest& nest : touched(step, core, operand, bases))
+    end_if_stopped();
+    for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
       for_each_element(nest, 0, element_bytes(step.operands[operand].format), body);
+    });
   };
   const bool updates = updates_written(step);
   const Block& target = *held[0].block;
@@ -288,10 +373,11 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       if (step.operands[operand].is_constant()) continue;
       const Block& source = *held[operand].block;
       const Shadow& shadow = *Shadow::of(held[operand].memory);
-      for (const Nest& nest : touched(step, core, operand, bases))
+      for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
         if (!shadow.written(source, nest, 0, element_bytes(step.operands[operand].format)))
           fail("core " + text(core) + " reads memory of " + place(operand) +
                " that was never written (SPYRE_CARD=strict)");
+      });
       if (&source != &target) continue;
       each(core, operand, [&](int64_t at) {
         if (writer[at] && writer[at] != core + 1)
@@ -300,11 +386,16 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       });
     }
   for (int core = 0; core < step.cores(); ++core)
-    for (const Nest& nest : touched(step, core, 0, bases))
+    for_each_touched(step, core, 0, bases, [&](const Nest& nest) {
       Shadow::of(held[0].memory)->wrote(target, nest, 0, element_bytes(step.operands[0].format));
+    });
 }
 
 void Card::run_job(Job& job) {
+  for (size_t i = 0; i < job.plan->undefined.size(); ++i)
+    for (const auto& [low, high] : job.plan->undefined[i])
+      std::memset(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, 0,
+                  static_cast<size_t>(high - low));
   for (size_t i = 0; i < job.plan->steps.size(); ++i) {
     const JobStep& step = job.plan->steps[i];
     const auto where = [&] {
@@ -328,6 +419,7 @@ void Card::run_job(Job& job) {
       case JobStep::Type::D2H: {
         const Held& held = job.arguments[step.argument];
         std::string& buffer = job.buffers[step.buffer];
+        if (buffer.empty()) break;  // so may be the tensor, which has no memory then
         std::byte* at = address(held) + step.offset;
         if (step.type == JobStep::Type::D2H) {
           std::memcpy(buffer.data(), at, buffer.size());

@@ -18,8 +18,33 @@ std::string text(const Dims& dims) {
 }
 
 constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr size_t kMostPieces = 1 << 22;  // that a view falls into on the card
+
+// Sizes and strides whose elements can be counted. A tensor without elements may have any sizes.
+void check_host(const Dims& size, const Dims& strides) {
+  if (size.size() != strides.size())
+    throw InvalidLayout("host_size " + text(size) + " and host_strides " + text(strides) + " differ in rank");
+  __int128 elements = 1, reach = 1;
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (size[i] < 0) throw InvalidLayout("host_size " + text(size) + " has a negative dimension");
+    if (size[i] == 0) return;
+    elements = std::min<__int128>(elements * size[i], kMostElements + 1);
+    reach += __int128{size[i] - 1} * (strides[i] < 0 ? -__int128{strides[i]} : __int128{strides[i]});
+  }
+  if (elements > kMostElements || reach > kMostElements)
+    throw InvalidLayout("host_size " + text(size) + " with host_strides " + text(strides) +
+                        " is larger than any card's memory");
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Whether sticks hold one value each, as another dimension steps by what lanes do.
+bool is_single(const Layout& layout) {
+  const int64_t lane = layout.stride_map.back();
+  for (size_t i = 0; i + 1 < layout.device_size.size(); ++i)
+    if (lane > 0 && layout.device_size[i] > 1 && layout.stride_map[i] == lane) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -27,10 +52,10 @@ int64_t product(const Dims& size) { return std::accumulate(size.begin(), size.en
 
 Dims contiguous_strides(const Dims& size) {
   Dims strides(size.size());
-  int64_t step = 1;
+  uint64_t step = 1;  // of sizes that nobody has checked: too many elements wrap around
   for (size_t i = size.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= std::max<int64_t>(size[i], 1);
+    strides[i] = static_cast<int64_t>(step);
+    step *= static_cast<uint64_t>(std::max<int64_t>(size[i], 1));
   }
   return strides;
 }
@@ -52,12 +77,10 @@ std::string Layout::str() const {
 Layout default_layout(const Dims& size, const Dims& strides, DataFormat format, Dims order) {
   const int64_t stick = elements_per_stick(format);
   if (stick == 0) throw InvalidLayout(std::string("the card does not store format ") + name(format));
-  if (size.size() != strides.size())
-    throw InvalidLayout("host_size " + text(size) + " and host_strides " + text(strides) + " differ in rank");
+  check_host(size, strides);
   const auto rank = static_cast<int64_t>(size.size());
-  for (int64_t extent : size)
-    if (extent < 0) throw InvalidLayout("host_size " + text(size) + " has a negative dimension");
-  if (order.empty()) {
+  const bool is_given = !order.empty();
+  if (!is_given) {
     order.resize(rank);
     std::iota(order.begin(), order.end(), 0);
   }
@@ -88,6 +111,7 @@ Layout default_layout(const Dims& size, const Dims& strides, DataFormat format, 
     add(1, -1);
   } else {
     add(ceil_div(size[last], stick), strides[last] * stick);
+    if (is_given && size[last] > 1) layout.stride_map.back() = strides[last] * stick;
   }
   if (order.size() > 1) add_whole(order[0]);
   layout.device_size.push_back(stick);
@@ -95,17 +119,27 @@ Layout default_layout(const Dims& size, const Dims& strides, DataFormat format, 
   return layout;
 }
 
+Layout canonical(const Layout& layout) {
+  Layout same = layout;
+  const size_t rank = layout.device_size.size();
+  for (size_t i = 0; i < rank; ++i)
+    if (layout.device_size[i] == 1 || (i + 1 == rank && is_single(layout))) same.stride_map[i] = -1;
+  return same;
+}
+
 int64_t default_layout_bytes(const int64_t* size, size_t rank, DataFormat format) {
   const int64_t stick = elements_per_stick(format);
   if (rank == 0) return kStickBytes;
-  int64_t sticks = ceil_div(size[rank - 1], stick);
-  for (size_t i = 0; i + 1 < rank; ++i) sticks *= size[i];
-  return sticks * kStickBytes;
+  constexpr __int128 kMost = __int128{1} << 56;  // more than can be allocated
+  __int128 sticks = ceil_div(size[rank - 1], stick);
+  for (size_t i = 0; i + 1 < rank; ++i) sticks = std::min(sticks * size[i], kMost);
+  return static_cast<int64_t>(sticks) * kStickBytes;
 }
 
 Places places(const Layout& layout) {
   Places result;
   if (layout.device_elements() == 0) return result;  // strides of an empty tensor mean nothing
+  if (is_single(layout)) return places(canonical(layout));
   int64_t step = 1;
   for (size_t i = layout.device_size.size(); i-- > 0;) {
     const int64_t extent = layout.device_size[i], unit = layout.stride_map[i];
@@ -141,6 +175,8 @@ struct Lowering {
   std::vector<Nest> run(State first) {
     todo.push_back(std::move(first));
     while (!todo.empty()) {
+      if (out.size() + todo.size() > kMostPieces)
+        throw InvalidLayout("the view falls into more than " + std::to_string(kMostPieces) + " pieces on the card");
       State state = std::move(todo.back());
       todo.pop_back();
       while (state.level < places.levels.size() && place(state)) ++state.level;
@@ -290,9 +326,8 @@ void check_layout(const Layout& layout, const Dims& size, const Dims& strides) {
     elements *= std::max<int64_t>(layout.device_size[i], 1);
     if (elements > kMostElements) throw InvalidLayout("larger than any card's memory: " + layout.str());
   }
-  if (size.size() != strides.size())
-    throw InvalidLayout("host_size " + text(size) + " and host_strides " + text(strides) + " differ in rank");
-  if (product(size) == 0) return;
+  check_host(size, strides);
+  if (std::find(size.begin(), size.end(), 0) != size.end()) return;
   if (!size.empty() && layout.device_elements() == 0)
     throw InvalidLayout("no place for the elements of a tensor of size " + text(size) + ": " + layout.str());
   Nest nest;

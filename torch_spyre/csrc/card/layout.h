@@ -3,6 +3,7 @@
 // device_size is row-major with one stick last; stride_map gives, per device dimension, the host stride of one step
 // (-1: synthetic, only coordinate 0 holds data; 0: every coordinate holds the same data). One identity says it all:
 //     host_offset = dot(device_coordinates, stride_map)
+// A stick whose stride another dimension has, too, holds one value: only its lane 0 counts.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,13 @@ struct Layout {
 };
 
 // The layout of a dense host tensor. `dim_order` names host dimensions, the last one becomes the stick; a last
-// entry of -1 makes it sparse (one element per stick). Empty means 0 ... n-1. Throws InvalidLayout.
+// entry of -1 makes it sparse (one element per stick). Empty means 0 ... n-1. Dimensions of one coordinate have stride
+// -1; only the tiles of a given order keep theirs, a stick times that inside them. Throws InvalidLayout.
 Layout default_layout(const Dims& host_size, const Dims& host_strides, DataFormat format, Dims dim_order = {});
+
+// The same places, with stride -1 wherever a dimension does not tell elements apart: those of one coordinate, and the
+// stick where another dimension has its stride.
+Layout canonical(const Layout& layout);
 
 // Bytes of the default layout without building it: what torch.empty needs.
 int64_t default_layout_bytes(const int64_t* host_size, size_t rank, DataFormat format);

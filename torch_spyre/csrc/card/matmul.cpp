@@ -5,12 +5,15 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "engine.h"
 #include "error.h"
+#include "tile_ops.h"
 
 #define SPYRE_INLINE inline __attribute__((always_inline))
 
@@ -191,12 +194,16 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
   // A transposed B lies together by sticks of k. With few rows reading it is most of the work, so sticks go outermost
   // and the sums of all columns are kept; otherwise all of k is summed for a panel before the next.
   const bool by_stick = shape.transposed_b && height <= level.transposed_rows;
-  const int64_t deep = by_stick ? elements_per_stick(b.format) : shape.k;
+  const bool in_wide = shape.wide && shape.k > kChain;
+  const int64_t deep = !by_stick ? shape.k : in_wide ? kChain : elements_per_stick(b.format);
+  const int64_t chain = in_wide ? kChain : deep;
   const int64_t wide = by_stick ? (shape.n + kPanel - 1) / kPanel * kPanel : kPanel;
   thread_local Scratch scratch;
+  thread_local std::vector<double> wide_sums;
   float* const decoded_b = scratch.floats(kBlock * kPanel + height * (wide + pitch));
   float* const all_sums = decoded_b + kBlock * kPanel;
   float* const decoded_a = all_sums + height * wide;
+  if (in_wide) wide_sums.resize(std::max(wide_sums.size(), size_t(height * wide)));
 
   for (int64_t top = 0; top < shape.m; top += height) {
     const int64_t rows = std::min(height, shape.m - top);
@@ -224,6 +231,7 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
       });
     for (int64_t k = 0; k < shape.k; k += deep)
       for (int64_t left = 0; left < shape.n; left += kPanel) {
+        end_if_stopped();
         const int64_t right = std::min(left + kPanel, shape.n);
         float* const sums = all_sums + left % wide * rows;
         const auto each_of_c = [&](const auto& visit) {  // visit(address, sums, count)
@@ -233,23 +241,32 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
             });
           });
         };
-        if (k == 0) std::memset(sums, 0, size_t(rows * kPanel) * sizeof(float));
+        double* const totals = in_wide ? wide_sums.data() + left % wide * rows : nullptr;
+        const auto count = size_t(rows * kPanel);
+        if (k == 0) std::fill_n(sums, count, 0.0f);
+        if (k == 0 && in_wide) std::fill_n(totals, count, 0.0);
         if (k == 0 && shape.accumulate)
           each_of_c([](std::byte* at, float* sums, size_t count) { std::memcpy(sums, at, count * sizeof(float)); });
-        level.multiply(
-            {.sums = sums,
-             .a = decoded_a + k / kBlock * rows * kPitch + k % kBlock,
-             .b = shape.transposed_b ? address(b, left * b.row_stride, k) : address(b, k * b.row_stride, left),
-             .decoded_b = decoded_b,
-             .format = b.format,
-             .row_stride = b.row_stride,
-             .stick_stride = b.stick_stride,
-             .rows = rows,
-             .columns = right - left,
-             .k = std::min(deep, shape.k - k),
-             .transposed = shape.transposed_b,
-             .scaled = scaled});
+        for (int64_t at = k; at < std::min(k + deep, shape.k); at += chain) {
+          level.multiply(
+              {.sums = sums,
+               .a = decoded_a + at / kBlock * rows * kPitch + at % kBlock,
+               .b = shape.transposed_b ? address(b, left * b.row_stride, at) : address(b, at * b.row_stride, left),
+               .decoded_b = decoded_b,
+               .format = b.format,
+               .row_stride = b.row_stride,
+               .stick_stride = b.stick_stride,
+               .rows = rows,
+               .columns = right - left,
+               .k = std::min(chain, shape.k - at),
+               .transposed = shape.transposed_b,
+               .scaled = scaled});
+          if (!in_wide) continue;
+          add_wide(totals, sums, count);
+          std::fill_n(sums, count, 0.0f);
+        }
         if (k + deep < shape.k) continue;
+        if (in_wide) std::transform(totals, totals + count, sums, narrowed);
         level.settle(sums, rows * kPanel);
         each_of_c([&](std::byte* at, float* sums, size_t count) { round(at, sums, count); });
       }

@@ -42,7 +42,7 @@ bool folds_sticks(const Step& step) {
     if (static_cast<int>(i) != read.stick && step.extents[i] > 1) return false;
   for (size_t i = 0; i < kept; ++i)
     if (step.extents[i] > 1 && read.strides[i] == element_bytes(read.format)) return false;
-  return fold_link(step.function, Source::codes).has_value();
+  return sums_wide(step) || fold_link(step.function, Source::codes).has_value();
 }
 
 // Only of rows may the last core have fewer than the others.

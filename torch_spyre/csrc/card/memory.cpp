@@ -173,6 +173,8 @@ struct Memory::State {
     }
     node->allocated = true;
     node->serial = ++allocations;
+    node->first_write = {};
+    node->torn = false;
     set_used(*node->chunk, node->chunk->used + bytes);
     add(stats.allocation, 1);
     add(stats.allocated_bytes, static_cast<int64_t>(bytes));
@@ -431,8 +433,23 @@ void Memory::release(Block* block) noexcept {
   state_->settle(node);
 }
 
-void Memory::note_use(Block* block, const Progress& progress, int stream, uint64_t sequence) {
+namespace {
+
+bool is_lost(const Block& block) {
+  const Use& first = block.first_write;
+  return block.torn || (first.progress && first.progress->dropped(first.stream, first.sequence));
+}
+
+}  // namespace
+
+void Memory::note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Access access) {
   std::lock_guard lock(state_->mutex);
+  // What replaces values that are there changes nothing if it is dropped: the block has those values then.
+  const bool is_first = !block->first_write.progress || (access == Access::replaces && is_lost(*block));
+  if (access != Access::reads && is_first) {
+    block->first_write = {&progress, stream, sequence};
+    block->torn = false;
+  }
   for (Use& use : block->uses) {
     // A recorded stream keeps its own entry: its sequence is not known yet.
     if (use.progress != &progress || use.stream != stream || (use.sequence == kAtRelease) != (sequence == kAtRelease))
@@ -441,6 +458,11 @@ void Memory::note_use(Block* block, const Progress& progress, int stream, uint64
     return;
   }
   block->uses.push_back({&progress, stream, sequence});
+}
+
+bool Memory::lost(const Block* block) const {
+  std::lock_guard lock(state_->mutex);
+  return is_lost(*block);
 }
 
 void Memory::record_stream(Block* block, const Progress& progress, int stream) {
@@ -486,6 +508,21 @@ MemoryStats Memory::stats() const {
 uint64_t Memory::free_bytes() const {
   const MemoryStats now = stats();
   return options_.capacity - now.allocated_bytes.current - now.pending_bytes;
+}
+
+std::vector<ChunkState> Memory::snapshot() const {
+  std::lock_guard lock(state_->mutex);
+  state_->reclaim();
+  std::vector<ChunkState> all;
+  for (const auto& [offset, chunk] : state_->chunks) {
+    ChunkState& state = all.emplace_back(ChunkState{offset, chunk.bytes, chunk.small, {}});
+    for (const Block* block = chunk.first; block; block = block->next) {
+      using Use = ChunkState::Use;
+      const Use use = block->allocated ? Use::allocated : block->uses.empty() ? Use::free : Use::pending;
+      state.parts.push_back({block->offset, block->bytes, use});
+    }
+  }
+  return all;
 }
 
 void Memory::reset_peak() {

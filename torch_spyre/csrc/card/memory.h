@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "error.h"
@@ -28,6 +30,22 @@ struct Progress {
   bool finished(int stream, uint64_t sequence) const {
     return completed[stream].load(std::memory_order_acquire) >= sequence;
   }
+
+  // Work after `first` up to `last` of a stream is not carried out: an interrupt dropped it.
+  void drop(int stream, uint64_t first, uint64_t last) {
+    const std::lock_guard lock(mutex_);
+    dropped_[stream].emplace_back(first, last);
+  }
+  bool dropped(int stream, uint64_t sequence) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [first, last] : dropped_[stream])
+      if (sequence > first && sequence <= last) return true;
+    return false;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<std::vector<std::pair<uint64_t, uint64_t>>, kStreams> dropped_{};
 };
 
 // A place in a stream that a block must outlive.
@@ -48,6 +66,8 @@ struct Block {
   bool allocated = false;
   uint64_t serial = 0;    // which allocation of its memory this is, from 1: places are used again, numbers are not
   std::vector<Use> uses;  // last use per stream
+  Use first_write{};      // what gave the block its first contents; without progress: nothing has
+  std::atomic<bool> torn{false};  // work was stopped while it wrote here
   // What lives here, for messages: writes a short text (shape, type, layout) into `text`. Called from a signal
   // handler, so it must not allocate or lock.
   void (*describe)(const void* owner, char* text, size_t size) = nullptr;
@@ -66,6 +86,18 @@ struct MemoryStats {
   int64_t pending_bytes = 0;     // freed by the host, still used by a stream
   int64_t retries = 0;           // allocations that had to release cached memory first
   int64_t out_of_memory = 0;
+};
+
+// One piece of the address space and how it is divided.
+struct ChunkState {
+  enum class Use { allocated, pending, free };  // pending: freed by the host, still used by a stream
+  struct Part {
+    uint64_t offset, bytes;
+    Use use;
+  };
+  uint64_t offset, bytes;
+  bool small;
+  std::vector<Part> parts;
 };
 
 struct MemoryOptions {
@@ -90,8 +122,11 @@ class Memory {
   Block* allocate(uint64_t bytes);
   // The block is reused only when every noted use is finished. Never throws, callable from any thread.
   void release(Block* block) noexcept;
-  // Work number `sequence` of a stream reads or writes the block.
-  void note_use(Block* block, const Progress& progress, int stream, uint64_t sequence);
+  // Work number `sequence` of a stream reads the block, writes into it, or replaces all that is in it.
+  enum class Access { reads, writes, replaces };
+  void note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Access access = Access::reads);
+  // Whether an interrupt left the block without contents: what would have given it some was dropped or stopped.
+  bool lost(const Block* block) const;
   // Everything queued on the stream when the block is released must finish before it is reused.
   void record_stream(Block* block, const Progress& progress, int stream);
 
@@ -108,6 +143,7 @@ class Memory {
   // Gives whole free chunks back (their pages are returned to the host's operating system).
   void empty_cache();
   MemoryStats stats() const;
+  std::vector<ChunkState> snapshot() const;
   void reset_peak();
   void reset_accumulated();
   uint64_t capacity() const { return options_.capacity; }

@@ -290,13 +290,16 @@ class Builder {
 
   void add_fold(size_t m) {
     const Step& step = members_[m].step;
-    const bool halves = step.operands[1].format == DataFormat::IEEE_FP32;
+    const bool wide = sums_wide(step), halves = wide || step.operands[1].format == DataFormat::IEEE_FP32;
     load(m, 1);
     const int slot = used_slots_++;  // of its own: it lives as long as the row
-    emit(*fold_link(step.function, halves ? Source::floats : Source::codes), kNone, slot);
+    Fold fold{members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow, view_of(members_[m], 0, known_)};
+    if (wide) fold.sums = sums_in_blocks(step) ? used_slots_++ : slot;
+    const bool at_once = wide && !fold.in_blocks();
+    emit(at_once ? LinkKind::fold_wide_add : *fold_link(fold.op->name, halves ? Source::floats : Source::codes), kNone,
+         slot);
     values_.resize(m + 1);
-    pass_->folds.push_back(
-        {members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow, view_of(members_[m], 0, known_)});
+    pass_->folds.push_back(fold);
   }
 
   const std::vector<Member>& members_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "access.h"
+#include "engine.h"
 #include "error.h"
 
 namespace spyre {
@@ -203,8 +204,10 @@ void Products::multiply(const Item& item, const std::vector<std::byte*>& bases) 
     std::byte* base = bases[side] + item.at[side] * element_bytes(formats_[side]);
     return StickMatrix{base, formats_[side], row_stride, stick_strides_[side]};
   };
+  const bool wide = formats_[kA] == DataFormat::IEEE_FP32 && formats_[kB] == DataFormat::IEEE_FP32;
   matmul(matrix(kC, 0), matrix(kA, 0), matrix(kB, b_row_stride_),
-         {rows_of(item.rows), item.columns, depth_, transposed_, false}, item.rows);
+         {.m = rows_of(item.rows), .n = item.columns, .k = depth_, .transposed_b = transposed_, .wide = wide},
+         item.rows);
 }
 
 namespace {
@@ -248,6 +251,7 @@ struct IntegerProduct {
     std::fill(std::begin(panel), std::end(panel), 0);
     for (int64_t row = 0; row < rows.count; row += kRows)
       for (int64_t left = 0; left < columns; left += kWide) {
+        end_if_stopped();
         const int64_t height = std::min(kRows, rows.count - row), width = std::min(kWide, columns - left);
         std::fill_n(sums, kRows * kWide, 0);
         for (int64_t top = 0; top < depth; top += kDeep) {

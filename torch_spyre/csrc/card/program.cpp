@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <sstream>
 #include <utility>
 
 #include "attention.h"
 #include "compute.h"
+#include "dependence.h"
 #include "index_ops.h"
+#include "limits.h"
 #include "matmul.h"
+#include "scratchpad.h"
 #include "work.h"
 
 namespace spyre {
@@ -37,19 +40,73 @@ constexpr OpRow kOps[] = {
     {OpCode::topk, "topk", 0},
 };
 
-// More bytes than any card has. Sums of a few such numbers do not overflow.
-constexpr int64_t kAddresses = int64_t{1} << 40;
+using limits::kAddresses;
 
 const OpRow& row(OpCode op) {
   return *std::find_if(std::begin(kOps), std::end(kOps), [op](const OpRow& row) { return row.op == op; });
 }
 
 std::string text(int64_t number) { return std::to_string(number); }
+std::string text(size_t number) { return std::to_string(number); }
+std::string text(int number) { return std::to_string(number); }
+std::string text(double number) {
+  std::ostringstream out;
+  out << number;
+  return out.str();
+}
+
+// Beyond, a double does not hold every integer.
+bool is_integer(double value) { return std::abs(value) <= 0x1p53 && std::trunc(value) == value; }
 
 // Whether an operation on this operand's kind of numbers can take its value.
-bool fits(const Operand& operand) {
-  return domain_of(operand.format) == Domain::real || operand.value == static_cast<double>(std::lrint(operand.value));
+bool fits(const Operand& operand) { return domain_of(operand.format) == Domain::real || is_integer(operand.value); }
+
+// Bytes that an operand may touch, of all cores.
+double bytes_in_reach(const Step& step, size_t index) {
+  if (step.operands[index].is_constant()) return 0;
+  const bool own = step.operands[index].in_lx();
+  const auto [low, high] = reach(step, index, own ? points_in_lx(step, index) : step.extents);
+  return static_cast<double>(high - low) * (own ? step.cores() : 1);
 }
+
+double elements_in_reach(const Step& step, size_t index) {
+  return bytes_in_reach(step, index) / static_cast<double>(element_bytes(step.operands[index].format));
+}
+
+double points_of(const Step& step) {
+  double points = 1;
+  for (int64_t extent : step.extents) points *= static_cast<double>(extent);
+  return points;
+}
+
+// What a program asks the host to do, next to what it would do if every point had elements of its own.
+struct Effort {
+  double points = 0, multiplications = 0;
+  double elements = 0, products = 0;
+
+  void add(const Step& step) {
+    const size_t rank = step.extents.size();
+    if (step.op == OpCode::matmul) {
+      multiplications += points_of(step);
+      // No more products than this have all their factors and sums in so many elements (Loomis and Whitney).
+      double cubed = 1;
+      for (size_t i = 0; i < step.operands.size(); ++i) cubed *= elements_in_reach(step, i);
+      products += std::sqrt(cubed);
+    } else if (step.op == OpCode::attention) {
+      using namespace attention;
+      const auto extent = [&](size_t axis) { return static_cast<double>(step.extents[rank - axis]); };
+      const double wide = extent(kWidth) + extent(kDepth), rows = points_of(step) / extent(kWidth) / extent(kDepth);
+      multiplications += rows * wide;
+      products +=
+          elements_in_reach(step, kOut) / extent(kWidth) * elements_in_reach(step, kKey) / extent(kDepth) * wide;
+    } else {
+      // The ranks of a topk come out of one pass over its elements.
+      points +=
+          step.op == OpCode::topk ? points_of(step) / static_cast<double>(step.extents[rank - 2]) : points_of(step);
+      for (size_t i = 0; i < step.operands.size(); ++i) elements += elements_in_reach(step, i);
+    }
+  }
+};
 
 struct StepCheck {
   const Program& program;
@@ -64,21 +121,75 @@ struct StepCheck {
   }
 
   void all() const {
+    shape();
+    operation();
+    if (const Operand& mask = step.operands.back();
+        step.op == OpCode::attention && mask.is_constant() && (mask.value != 0 || mask.number >= 0))
+      refuse("operand " + text(attention::kMask), "a mask that is a constant is 0");
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      step.operands[i].is_constant() ? constant(i, "operand " + text(i)) : inside(i, "operand " + text(i));
+    constants();
+    division();
+    dependences();
+    if (!step.tile.empty()) tile();
+  }
+
+  // All that the clock needs of a step, which planners ask about before it is complete.
+  void shape() const {
+    sizes();
     iteration_space();
+    if (row(step.op).operands) count_operands(row(step.op).operands);
+    if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs one to write to");
+    if (step.op == OpCode::matmul && rank < 3) refuse("extents", "needs m, n and k");
+    if (step.op == OpCode::attention && rank < attention::kRows) refuse("extents", "needs q, e, l and d");
+    if (step.op == OpCode::attention && step.constants.size() != attention::kConstants)
+      refuse("constants", "needs the scale, whether rows are causal and whether the mask is true or false, has " +
+                              text(step.constants.size()));
     for (size_t i = 0; i < step.operands.size(); ++i)
       if (element_bytes(step.operands[i].format) == 0)
         refuse("operand " + text(i), std::string("the card does not store format ") + name(step.operands[i].format));
-    operation();
+    if (step.operands[0].is_constant()) refuse("operand 0", "a constant cannot be written");
     indices();
     for (size_t i = 0; i < step.operands.size(); ++i)
-      step.operands[i].is_constant() ? constant(i, "operand " + text(i)) : operand(i, "operand " + text(i));
-    division();
-    if (!step.tile.empty()) tile();
+      if (!step.operands[i].is_constant()) operand(i, "operand " + text(i));
+    if (!step.tile.empty() && step.tile.size() != rank)
+      refuse("tile", "needs one entry per extent, has " + text(step.tile.size()) + " for " + text(rank));
+    for (size_t i = 0; i < step.tile.size(); ++i)
+      if (step.tile[i] < 1 || step.tile[i] > step.extents[i])
+        refuse("tile", text(step.tile[i]) + " points of an extent of " + text(step.extents[i]));
+  }
+
+  void sizes() const {
+    const auto few = [&](const char* field, size_t count, size_t most) {
+      if (count > most) refuse(field, text(count) + ", the limit is " + text(most));
+    };
+    few("extents", rank, limits::kDimensions);
+    few("operands", step.operands.size(), limits::kOperands);
+    few("indirect", step.indirect.size(), limits::kOperands);
+    few("constants", step.constants.size(), limits::kDimensions + 1);
+  }
+
+  // The numbers that a step has beside its operands, once they are known.
+  void constants() const {
+    if (step.op == OpCode::attention)
+      for (const size_t flag : {attention::kCausal, attention::kChooses})
+        if (step.constants[flag] != 0 && step.constants[flag] != 1)
+          refuse("constants", "number " + text(flag) + " must be 0 or 1, not " + std::to_string(step.constants[flag]));
+    if (step.op == OpCode::reduce && domain_of(step.operands[1].format) == Domain::integer &&
+        !(std::abs(step.constants[0]) < 0x1p63))
+      refuse("constants", "a fold of integers does not start from " + std::to_string(step.constants[0]));
     if (!is_indexed(step.op)) return;
     if (const auto wrong = check_indexed(step)) refuse(wrong->first, wrong->second);
   }
 
-  // Cores never share a written stick, and one folded dimension at most is shared.
+  // No point meets another one in memory: the result would depend on which of them came first.
+  void dependences() const {
+    if (step.op != OpCode::scatter && writes_twice(step)) refuse("operand 0", "two points write into one element");
+    for (size_t i = 1; i < step.operands.size(); ++i)
+      if (reads_written(step, i)) refuse("operand " + text(i), "a point reads what another point of the step writes");
+  }
+
+  // Cores take whole sticks of what is written, and one folded dimension at most is shared.
   void division() const {
     const Operand& written = step.operands[0];
     const Dims points = points_per_core(step);
@@ -95,21 +206,15 @@ struct StepCheck {
   }
 
   void tile() const {
-    if (step.tile.size() != rank)
-      refuse("tile", "needs one entry per extent, has " + text(step.tile.size()) + " for " + text(rank));
     for (size_t i = 0; i < rank; ++i) {
       const int64_t points = step.tile[i];
-      if (points < 1 || points > step.extents[i])
-        refuse("tile", text(points) + " points of an extent of " + text(step.extents[i]));
       for (size_t o = 0; o < step.operands.size(); ++o)
         if (step.operands[o].stick == static_cast<int>(i) && points < step.extents[i] &&
             points % elements_per_stick(step.operands[o].format))
           refuse("tile",
                  text(points) + " points of dimension " + text(i) + " are not whole sticks of operand " + text(o));
     }
-    int64_t bytes = 0;
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      if (!step.operands[i].in_lx()) bytes += 2 * bytes_behind(step, i, step.tile);
+    const int64_t bytes = tile_bytes(step);
     if (step.staging + bytes > limits.lx_bytes)
       refuse("tile", "two tiles of every operand take " + text(bytes) + " bytes" +
                          (step.staging ? " from " + text(step.staging) + " on" : "") +
@@ -129,8 +234,6 @@ struct StepCheck {
   }
 
   void operation() const {
-    if (row(step.op).operands) count_operands(row(step.op).operands);
-    if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs one to write to");
     switch (step.op) {
       case OpCode::copy:
       case OpCode::restickify:
@@ -156,7 +259,7 @@ struct StepCheck {
   const TileOp& tile_op() const {
     const TileOp* op = tile_op_of(step);
     if (op) return *op;
-    refuse("function", "the card has no tile operation '" + step.function + "'" +
+    refuse("function", "the card has no tile operation '" + step.function.substr(0, 80) + "'" +
                            (step.operands.size() < 2 ? "" : std::string(" on ") + name(step.operands.back().format)));
   }
 
@@ -194,7 +297,6 @@ struct StepCheck {
   }
 
   void matrix_product() const {
-    if (rank < 3) refuse("extents", "needs m, n and k");
     const bool integers = domain_of(step.operands[0].format) == Domain::integer;
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const DataFormat format = step.operands[i].format;
@@ -217,14 +319,7 @@ struct StepCheck {
 
   void attends() const {
     using namespace attention;
-    if (rank < kRows) refuse("extents", "needs q, e, l and d");
     const size_t q = rank - kRows, e = rank - kWidth, l = rank - kLength, d = rank - kDepth;
-    if (step.constants.size() != kConstants)
-      refuse("constants", "needs the scale, whether rows are causal and whether the mask is true or false, has " +
-                              text(step.constants.size()));
-    for (const size_t flag : {kCausal, kChooses})
-      if (step.constants[flag] != 0 && step.constants[flag] != 1)
-        refuse("constants", "number " + text(flag) + " must be 0 or 1");
     constexpr const char* kNames[] = {"O", "Q", "K", "V", "the mask"};
     const std::vector<size_t> still[] = {{l, d}, {e, l}, {q, e}, {q, d}, {e, d}};
     const size_t along[] = {e, d, d, e};
@@ -240,8 +335,6 @@ struct StepCheck {
       if (i != kMask && step.operands[i].stick != static_cast<int>(along[i]))
         refuse(field, std::string(kNames[i]) + " lies in sticks along dimension " + text(along[i]));
     }
-    if (step.operands[kMask].is_constant() && (step.operands[kMask].value != 0 || step.operands[kMask].number >= 0))
-      refuse("operand " + text(kMask), "a mask that is a constant is 0");
     for (const size_t dimension : {e, l, d})
       if (step.slices[dimension] > 1) refuse("slices", "cores do not share dimension " + text(dimension));
   }
@@ -264,6 +357,14 @@ struct StepCheck {
       if ((cores *= step.slices[i]) > limits.cores)
         refuse("slices", "more than the " + text(limits.cores) + " cores of this card");
     }
+    if (step.staging < 0 || step.staging > limits.lx_bytes)
+      refuse("staging", text(step.staging) + " is no address of LX, which has " + text(limits.lx_bytes));
+    const size_t behind = step.op == OpCode::attention ? size_t{attention::kRows} : 3;  // dimensions of one product
+    if (step.op != OpCode::matmul && step.op != OpCode::attention) return;
+    int64_t batch = 1;
+    for (size_t i = 0; i + behind < rank; ++i)
+      if (step.extents[i] > limits::kProducts || (batch *= step.extents[i]) > limits::kProducts)
+        refuse("extents", "more than " + text(limits::kProducts) + " products in one step");
   }
 
   void indices() const {
@@ -292,9 +393,6 @@ struct StepCheck {
   void operand(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     const int64_t bytes = element_bytes(operand.format);
-    if (!operand.in_lx() &&
-        (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size())))
-      refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
     if (operand.strides.size() != rank)
       refuse(field, "needs one stride per extent, has " + text(operand.strides.size()) + " for " + text(rank));
     if (operand.offset < 0 || operand.offset > kAddresses)
@@ -307,8 +405,17 @@ struct StepCheck {
       if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
     }
     sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
+    if (operand.across_cores() && operand.core_strides.size() != rank)
+      refuse(field,
+             "needs one core stride per extent, has " + text(operand.core_strides.size()) + " for " + text(rank));
+  }
+
+  void inside(size_t index, const std::string& field) const {
+    const Operand& operand = step.operands[index];
     if (operand.across_cores()) other_cores(index, field);
     if (operand.in_lx()) return scratchpad(index, field);
+    if (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size()))
+      refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
     const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
     if (low < 0 || high > size)
@@ -325,9 +432,6 @@ struct StepCheck {
     const Operand& operand = step.operands[index];
     if (!operand.in_lx()) refuse(field, "core_strides lead to LX, this is device memory");
     if (step.op != OpCode::copy || index == 0) refuse(field, "only what a copy reads lies in the LX of other cores");
-    if (operand.core_strides.size() != rank)
-      refuse(field,
-             "needs one core stride per extent, has " + text(operand.core_strides.size()) + " for " + text(rank));
     __int128 first = 0, last = 0;
     for (size_t i = 0; i < rank; ++i) {
       if (operand.core_strides[i] && operand.stick == static_cast<int>(i))
@@ -400,7 +504,7 @@ struct PlanCheck {
 
   void compute() const {
     if (!step.program) refuse("program", "is missing");
-    validate(*step.program, limits);
+    if (step.program->time < 0) validate(*step.program, limits);  // a prepared one has been
     const std::vector<int64_t>& wanted = step.program->argument_bytes;
     if (wanted.size() > bytes.size())
       refuse("program", "takes " + text(wanted.size()) + " arguments, the plan has " + text(bytes.size()));
@@ -437,109 +541,73 @@ OpCode op_code(const std::string& wanted) {
     if (wanted == row.name) return row.op;
     known += std::string(known.empty() ? "" : ", ") + row.name;
   }
-  throw InvalidProgram("unknown operation '" + wanted + "'; the card knows " + known);
+  throw InvalidProgram("unknown operation '" + wanted.substr(0, 80) + "'; the card knows " + known);
 }
-
-namespace {
-
-// Which sticks of LX hold something, step after step, and of how many cores, the first ones.
-class Occupied {
- public:
-  // Cores that do not write there still have what they had.
-  void put(int64_t low, int64_t high, int cores) {
-    low = low / kStickBytes * kStickBytes;
-    high = (high + kStickBytes - 1) / kStickBytes * kStickBytes;
-    std::map<int64_t, Held> now;
-    for (const auto& [from, held] : held_)
-      if (from < high && held.end > low)
-        now[std::max(from, low)] = {std::min(held.end, high), std::max(held.cores, cores)};
-    drop(low, high);
-    for (const auto& [from, held] : now) {
-      if (low < from) held_[low] = {from, cores};
-      held_[from] = held;
-      low = held.end;
-    }
-    if (low < high) held_[low] = {high, cores};
-  }
-  void drop(int64_t low, int64_t high) {
-    for (auto at = held_.begin(); at != held_.end();) {
-      const auto [from, held] = *at;
-      if (held.end <= low || from >= high) {
-        ++at;
-        continue;
-      }
-      at = held_.erase(at);
-      if (from < low) held_[from] = {low, held.cores};
-      if (held.end > high) held_[high] = held;
-    }
-  }
-  // How many cores hold all of that.
-  int cores_with(int64_t low, int64_t high) const {
-    int cores = std::numeric_limits<int>::max();
-    for (const auto& [from, held] : held_)
-      if (low < high && from <= low && low < held.end) {
-        cores = std::min(cores, held.cores);
-        low = held.end;
-      }
-    return low >= high ? cores : 0;
-  }
-
- private:
-  struct Held {
-    int64_t end;
-    int cores;
-  };
-  std::map<int64_t, Held> held_;
-};
-
-// One more than the last core whose LX an operand is in.
-int cores_read(const Step& step, const Operand& operand) {
-  if (!operand.across_cores()) return step.cores();
-  int64_t last = 0;
-  for (size_t i = 0; i < step.extents.size(); ++i)
-    last += std::max<int64_t>((step.extents[i] - 1) * operand.core_strides[i], 0);
-  return static_cast<int>(last) + 1;
-}
-
-// Nothing is read from LX that no earlier step left there, or that the tiles of one since have overwritten.
-void check_scratchpad(const Program& program, const Limits& limits) {
-  Occupied held;
-  for (size_t index = 0; index < program.steps.size(); ++index) {
-    const Step& step = program.steps[index];
-    int64_t tiles = 0;
-    for (size_t i = 1; i < step.operands.size(); ++i) {
-      if (!step.operands[i].in_lx()) continue;
-      const auto [low, high] = reach(step, i, points_in_lx(step, i));
-      const int cores = held.cores_with(low, high), wanted = cores_read(step, step.operands[i]);
-      if (cores < wanted)
-        StepCheck{program, index, limits}.refuse(
-            "operand " + text(i), "reads [" + text(low) + ", " + text(high) + ") of LX, which holds nothing there" +
-                                      (cores ? " on core " + text(wanted - 1) : ""));
-    }
-    for (size_t i = 0; i < step.operands.size() && !step.tile.empty(); ++i)
-      if (!step.operands[i].in_lx()) tiles += 2 * bytes_behind(step, i, step.tile);
-    held.drop(step.staging, step.staging + tiles);
-    if (!step.operands[0].in_lx()) continue;
-    const auto [low, high] = reach(step, 0, points_per_core(step));
-    held.put(low, high, step.cores());
-  }
-}
-
-}  // namespace
 
 void validate(const Program& program, const Limits& limits) {
-  for (size_t i = 0; i < program.steps.size(); ++i) StepCheck{program, i, limits}.all();
-  if (lx_bytes_of(program)) check_scratchpad(program, limits);
+  if (program.name.size() > limits::kText)
+    throw InvalidProgram("the name of a program has " + text(program.name.size()) + " bytes");
+  const auto refuse = [&](const std::string& field, const std::string& why) {
+    throw InvalidProgram("program '" + program.name + "', " + field + ": " + why);
+  };
+  if (program.steps.size() > limits::kSteps)
+    refuse("steps", text(program.steps.size()) + ", the limit is " + text(limits::kSteps));
+  Effort effort;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    StepCheck{program, i, limits}.all();
+    effort.add(program.steps[i]);
+  }
+  if (effort.points > limits::kFreePoints + limits::kPointsPerElement * effort.elements)
+    refuse("extents", "the steps go over " + text(effort.points) + " points, with " + text(effort.elements) +
+                          " elements in reach; the limit is 2^30 and 1024 for each element");
+  if (effort.multiplications > limits::kFreeMultiplications + limits::kPointsPerElement * effort.products)
+    refuse("extents", "the steps multiply " + text(effort.multiplications) + " times, elements in reach give " +
+                          text(effort.products) + " products; the limit is 2^32 and 1024 for each product");
+  check_scratchpad(program);
 }
 
 void validate(const JobPlan& plan, const Limits& limits) {
+  const auto refuse = [&](const std::string& field, const std::string& why) {
+    throw InvalidProgram("plan '" + plan.name + "', " + field + ": " + why);
+  };
+  if (plan.name.size() > limits::kText)
+    throw InvalidProgram("the name of a plan has " + text(plan.name.size()) + " bytes");
   std::vector<int64_t> bytes = plan.argument_bytes;
   bytes.insert(bytes.end(), plan.allocations.begin(), plan.allocations.end());
+  if (bytes.size() > limits::kArguments)
+    refuse("argument_bytes and allocations", text(bytes.size()) + ", the limit is " + text(limits::kArguments));
   for (size_t i = 0; i < bytes.size(); ++i)
     if (bytes[i] < 0 || bytes[i] > kAddresses)
-      throw InvalidProgram("plan '" + plan.name + "', argument_bytes and allocations: argument " + text(i) + " has " +
-                           text(bytes[i]) + " bytes");
+      refuse("argument_bytes and allocations", "argument " + text(i) + " has " + text(bytes[i]) + " bytes");
+  int64_t buffers = 0;
+  for (const std::string& buffer : plan.buffers) buffers += static_cast<int64_t>(buffer.size());
+  if (buffers > limits::kBuffers) refuse("buffers", text(buffers) + " bytes, the limit is " + text(limits::kBuffers));
+  size_t steps = plan.steps.size();
+  for (const JobStep& step : plan.steps) steps += step.program ? step.program->steps.size() : 0;
+  if (steps > limits::kSteps) refuse("steps", text(steps) + ", the limit is " + text(limits::kSteps));
   for (size_t i = 0; i < plan.steps.size(); ++i) PlanCheck{plan, i, limits, bytes}.all();
+}
+
+void check_shapes(const Program& program, const Limits& limits) {
+  for (size_t i = 0; i < program.steps.size(); ++i) StepCheck{program, i, limits}.shape();
+}
+
+void check_same_memory(const Program& program, const Limits& limits, const std::vector<int>& memory) {
+  const auto given = static_cast<int>(memory.size());
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    for (size_t o = 1; o < step.operands.size(); ++o) {
+      const Operand &written = step.operands[0], &read = step.operands[o];
+      const bool both =
+          written.argument >= 0 && written.argument < given && read.argument >= 0 && read.argument < given;
+      if (!both || written.argument == read.argument || memory[written.argument] != memory[read.argument]) continue;
+      if (reads_written(step, o, true))
+        StepCheck{program, i, limits}.refuse(
+            "operand " + text(o),
+            "a point reads what another point of the step writes: the launch gave one memory for arguments " +
+                text(written.argument) + " and " + text(read.argument));
+    }
+  }
 }
 
 namespace {
@@ -564,9 +632,15 @@ std::vector<StepTime> step_times(const Program& program, const Clock& clock) {
 }
 
 Picoseconds duration(const Program& program, const Clock& clock) {
-  Picoseconds total = 0;
-  for (const StepTime& time : step_times(program, clock)) total += picoseconds(time);
-  return total;
+  double total = 0;  // first: it may be more than whole numbers hold
+  const std::vector<StepTime> times = step_times(program, clock);
+  for (const StepTime& time : times) total += 1000 * (time.begin_ns + time.total_ns);
+  if (!(total <= static_cast<double>(limits::kTime)))
+    throw InvalidProgram("program '" + program.name + "', extents: the steps take " + text(total / 1e12) +
+                         " seconds of the card, the limit is " + text(limits::kTime / 1e12));
+  Picoseconds sum = 0;
+  for (const StepTime& time : times) sum += picoseconds(time);
+  return sum;
 }
 
 int64_t lx_bytes_of(const Program& program) {
@@ -607,8 +681,10 @@ JobPlan with_numbers(const JobPlan& plan, const std::vector<double>& numbers) {
         if (!fits(operand))
           throw InvalidProgram("'" + plan.name + "' takes an integer, not " + std::to_string(operand.value));
       }
+      if (step.numbers.empty()) continue;
       for (const auto& [position, number] : step.numbers) step.constants[position] = numbers[number];
       step.numbers.clear();
+      StepCheck{*program, static_cast<size_t>(&step - program->steps.data()), {}}.constants();
     }
     job.program = std::move(program);
   }
@@ -618,7 +694,8 @@ JobPlan with_numbers(const JobPlan& plan, const std::vector<double>& numbers) {
 Picoseconds duration(const JobPlan& plan, const Clock& clock) {
   Picoseconds total = 0;
   for (const JobStep& step : plan.steps) {
-    if (step.type == JobStep::Type::Compute) total += duration(*step.program, clock);
+    if (step.type == JobStep::Type::Compute)
+      total += step.program->time < 0 ? duration(*step.program, clock) : step.program->time;
     if (step.type == JobStep::Type::H2D || step.type == JobStep::Type::D2H)
       total += clock.host_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()));
   }

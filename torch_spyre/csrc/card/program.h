@@ -16,7 +16,9 @@ namespace spyre {
 //   fill              written; `constant` is the element's bits
 //   elementwise       written, then the inputs of tile operation `function`
 //   reduce            written, read; folds the last `reduced` dimensions with the two-input tile operation `function`,
-//                     starting from constants[0]; the result is multiplied by constants[1] where that is given
+//                     starting from constants[0]; the result is multiplied by constants[1] where that is given. Two
+//                     more functions work in fp64 and round once: wide_add sums, variance sums squared distances from
+//                     the mean
 //   matmul            C, A, B over extents [batch ..., m, n, k]; C lies in sticks along n, A along k, B along n or k;
 //                     all of integers, or C and A of reals and B of reals or in one byte (int8, fp8)
 //   attention         O, Q, K, V, mask over extents [batch ..., q, e, l, d]: attention.h has what it computes; O and V
@@ -26,8 +28,9 @@ namespace spyre {
 //   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
 //   gather            written, table, indices ...; `indirect` says where an index leads in the table
 //   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
-//   scan              written, read; folds along the last dimension like reduce and writes every partial result; with
-//                     `function` argmax or argmin where it lies (integer), of equal ones the last
+//   scan              written, read; folds along the last dimension like reduce and writes every partial result, of
+//                     sums and products that are written in fp32 rounded from fp64; with `function` argmax or argmin
+//                     where it lies (integer), of equal ones the last
 //   argreduce         written (integer), read; `function` argmax or argmin over the last `reduced` dimensions: the
 //                     first position, in row-major order over them
 //   topk              written, read over extents [..., k, n]; written does not move along n, read not along k;
@@ -116,6 +119,8 @@ struct Step {
   int cores() const { return static_cast<int>(product(slices)); }
 };
 
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;  // of bytes, [first, one past last)
+
 struct Schedule;  // segment.h
 struct Segment;
 
@@ -126,6 +131,7 @@ struct Program {
   Picoseconds time = -1;                       // modelled; settled by Card::prepare, negative before
   int numbers = 0;                             // that a launch has to give; settled by Card::prepare
   int64_t lx_bytes = 0;                        // of every core; settled by Card::prepare
+  Ranges lx_undefined{};                       // of every core: read before it is written; settled by Card::prepare
   std::shared_ptr<const Schedule> schedule{};  // which steps run together; settled by Card::prepare in run mode
 };
 
@@ -140,6 +146,11 @@ struct Limits {
 
 // Throws InvalidProgram naming program, step and field.
 void validate(const Program& program, const Limits& limits);
+// The same for all that does not depend on the sizes of arguments: enough for the clock.
+void check_shapes(const Program& program, const Limits& limits);
+// Throws InvalidProgram where a launch that gives one memory for several arguments makes points of a step meet;
+// `memory[i]` is the first argument with the memory of argument i.
+void check_same_memory(const Program& program, const Limits& limits, const std::vector<int>& memory);
 Picoseconds duration(const Program& program, const Clock& clock);
 std::vector<StepTime> step_times(const Program& program, const Clock& clock);
 
@@ -167,9 +178,10 @@ Nest core_nest(const Step& step, int core);
 std::vector<Nest> core_pieces(const Step& step, int core);
 std::vector<Nest> kept_pieces(const Step& step, int core);    // without the folded dimensions
 std::vector<Nest> folded_pieces(const Step& step, int core);  // only those, from where a kept point begins
-// The elements of one operand that a core touches, each once, on side 0. `bases[i]` is where the argument of operand i
+// The elements of one operand that a core touches, on side 0, in nests. `bases[i]` is where the argument of operand i
 // begins: where indices lead is looked up, and what they lead to out of bounds is left out.
-std::vector<Nest> touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases);
+void for_each_touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases,
+                      const std::function<void(const Nest&)>& body);
 
 // A kernel as the runtime launches it. Host steps share buffers that each launch gets a fresh copy of.
 struct JobStep {
@@ -193,6 +205,8 @@ struct JobPlan {
   // What begins by reading an argument that the launch before ended by writing takes longer; settled by Card::prepare.
   std::vector<std::pair<int, Picoseconds>> fresh;  // argument, how much longer
   int last_written = -1;                           // argument; -1: none
+  std::vector<int> written;                        // all arguments that steps write; settled by Card::prepare
+  std::vector<Ranges> undefined;  // of each allocation: read before it is written; settled by Card::prepare
 };
 
 // Throws InvalidProgram naming plan, step and field.

@@ -12,6 +12,8 @@ namespace {
 
 // A single row is one thread's work.
 constexpr int64_t kLongestRow = 1 << 15;
+// Members of a group are compared with each other, and steps with those behind them: more would take too long to plan.
+constexpr size_t kMostMembers = 256, kLookAhead = 4096;
 
 bool same_points(const Member& a, const Member& b) {
   return a.step.extents == b.step.extents && a.step.slices == b.step.slices && a.shape.lanes == b.shape.lanes;
@@ -21,6 +23,7 @@ bool same_points(const Member& a, const Member& b) {
 class Group {
  public:
   bool add(size_t index, const Step& given) {
+    if (members_.size() == kMostMembers) return false;
     const auto shape = shape_of(given);
     if (!shape) return false;
     Member member = member_of(index, given, *shape);
@@ -137,6 +140,7 @@ class Readers {
   // Whether a step later than `beside` reads anything of it, or one until then that reads another place than it wrote.
   bool read(const Member& writer, size_t beside) const {
     for (size_t at = writer.place + 1; at < all_.size(); ++at) {
+      if (at - writer.place > kLookAhead) return true;
       const Member& later = all_[at];
       for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size(); ++i)
         if (overlap(writer, 0, later, i) && !(at <= beside && same_place(writer.step, 0, later.step, i))) return true;
@@ -147,6 +151,7 @@ class Readers {
   // Whether a step from `end` on reads anything of it.
   bool read_from(size_t end, const Member& writer) const {
     for (size_t at = writer.place + 1; at < all_.size(); ++at) {
+      if (at - writer.place > kLookAhead) return true;
       const Member& later = all_[at];
       for (size_t i = updates_written(later.step) ? 0 : 1; i < later.step.operands.size() && at >= end; ++i)
         if (overlap(writer, 0, later, i)) return true;
@@ -295,7 +300,8 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program) {
   Group group;
   const auto close = [&](size_t end) {
     if (group.empty()) return;
-    std::vector<Member> members = group.take(), pieces = in_pieces(members);
+    std::vector<Member> members = group.take();
+    std::vector<Member> pieces = program.steps.size() > kLookAhead ? members : in_pieces(members);
     const size_t begin = members[0].index, after = begin + pieces.size();
     auto here = readers;
     if (pieces.size() != members.size()) {
@@ -313,14 +319,11 @@ std::shared_ptr<const Schedule> schedule_of(const Program& program) {
 
   auto schedule = std::make_shared<Schedule>();
   for (const Planned& planned : all) {
-    Segment segment = segment_of(planned);
-    if (!segment.items.empty() && segment.begin > 0)
-      segment.behind_tasks = blocks_behind_tasks(program, segment.begin - 1, segment);
-    const bool follows = !segment.behind_tasks.empty(), alone = segment.items.empty();
-    const size_t begin = segment.begin - (follows ? 1 : 0), end = segment.end;
-    schedule->segments.push_back(std::move(segment));
-    if (alone) continue;
-    for (size_t i = begin; i < end; ++i)
+    Segment& segment = schedule->segments.emplace_back(segment_of(planned));
+    if (segment.items.empty()) continue;
+    if (segment.begin > 0) segment.behind_tasks = blocks_behind_tasks(program, segment.begin - 1, segment);
+    const size_t begin = segment.begin - (segment.behind_tasks.empty() ? 0 : 1);  // with the product, if it is mixed in
+    for (size_t i = begin; i < segment.end; ++i)
       for (size_t operand = 0; operand < program.steps[i].operands.size(); ++operand) {
         const int argument = program.steps[i].operands[operand].argument;
         if (argument < 0) continue;

@@ -51,6 +51,9 @@ struct Fold {
   int slot;
   int64_t width;  // lanes of them
   View written;   // one element per row
+  int sums = -1;  // of sums in fp64: their slot, the same one or that of sums of blocks
+  bool is_wide() const { return sums >= 0; }
+  bool in_blocks() const { return is_wide() && sums != slot; }
 };
 
 struct Pass {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "arithmetic.h"
+#include "compute.h"
 #include "formats.h"
 #include "segment.h"
 
@@ -158,6 +159,8 @@ class PassRun {
     links_.push_back({end_link(), nullptr, 0, 0, false});
     if (uses_slots || !pass_.folds.empty()) most_rows_ = kTileRows;
     in_pairs_ = !pass_.folds.empty() && !uses_slots && most_sticks_ > 1;
+    for (const Fold& fold : pass_.folds)
+      if (fold.in_blocks()) block_ = kWideBlock * kWideLanes / kRow;
   }
 
   Source source_of(const TileStep& step) const {
@@ -205,14 +208,15 @@ class PassRun {
   }
 
   void all_rows() {
+    end_if_stopped();
     const bool ragged = ends_ragged(rows_);
     const int64_t whole = range_[rows_].count() - ragged;
     for (int64_t row = 0; row < whole; row += most_rows_) {
+      end_if_stopped();
       const int64_t rows = std::min(most_rows_, whole - row);
-      for (const Fold& fold : pass_.folds)
-        std::fill_n(scratch_.slots[fold.slot], rows * kRow,
-                    static_cast<float>(where_.program.steps[fold.step].constants[0]));
+      for (const Fold& fold : pass_.folds) begin(fold, rows);
       all_sticks(row, rows, lanes_outside());
+      end_blocks(rows);
       for (const Fold& fold : pass_.folds) finish(fold, row, rows);
     }
     if (ragged) all_sticks(whole, 1, pass_.lanes);
@@ -227,17 +231,55 @@ class PassRun {
   void all_sticks(int64_t row, int64_t rows, int64_t lanes) {
     const bool ragged = ends_ragged(along_);
     const int64_t whole = range_[along_].count() - ragged;
-    int64_t stick = 0;
-    if (in_pairs_ && whole > 1) {
-      stick = whole / 2 * 2;
-      area(row, 0, {rows, stick, lanes, true});
+    for (int64_t stick = 0; stick < whole; stick += block_) {
+      some_sticks(row, rows, {stick, std::min(whole, stick + block_)}, lanes);
+      if (stick + block_ <= whole) end_blocks(rows);
     }
-    for (; stick < whole; stick += most_sticks_) area(row, stick, {rows, std::min(most_sticks_, whole - stick), lanes});
     if (ragged) area(row, whole, {rows, 1, pass_.lanes});
+  }
+  void some_sticks(int64_t row, int64_t rows, Range sticks, int64_t lanes) {
+    int64_t stick = sticks.begin;
+    if (in_pairs_ && sticks.count() > 1) {
+      stick += sticks.count() / 2 * 2;
+      area(row, sticks.begin, {rows, stick - sticks.begin, lanes, true});
+    }
+    for (; stick < sticks.end; stick += most_sticks_)
+      area(row, stick, {rows, std::min(most_sticks_, sticks.end - stick), lanes});
+  }
+
+  double* sums_of(const Fold& fold) const { return reinterpret_cast<double*>(scratch_.slots[fold.sums]); }
+  void begin(const Fold& fold, int64_t rows) {
+    const double start = where_.program.steps[fold.step].constants[0];
+    if (fold.is_wide()) std::fill_n(sums_of(fold), rows * kWideLanes, start);
+    if (!fold.is_wide() || fold.in_blocks())
+      std::fill_n(scratch_.slots[fold.slot], rows * kRow, fold.is_wide() ? 0.0f : static_cast<float>(start));
+  }
+  // What was added up in fp32 goes to the sums.
+  void end_blocks(int64_t rows) {
+    for (const Fold& fold : pass_.folds) {
+      if (!fold.in_blocks()) continue;
+      for (int64_t i = 0; i < rows; ++i) {
+        float* block = scratch_.slots[fold.slot] + i * kRow;
+        add_wide(sums_of(fold) + i * kWideLanes, block, kWideLanes);
+        std::fill_n(block, kWideLanes, 0.0f);
+      }
+    }
   }
 
   void finish(const Fold& fold, int64_t row, int64_t rows) {
-    float results[kTileRows], factors[kTileRows];
+    float results[kTileRows];
+    fold.is_wide() ? finish_wide(fold, rows, results) : finish_plain(fold, rows, results);
+    scatter(place(fold.written, start(fold.written), row, 0), results, rows, fold.written.stride[rows_],
+            fold.written.format);
+  }
+  void finish_wide(const Fold& fold, int64_t rows, float* results) {
+    const std::vector<double>& constants = where_.program.steps[fold.step].constants;
+    for (int64_t i = 0; i < rows; ++i) {
+      const double sum = fold_wide(sums_of(fold) + i * kWideLanes, kWideLanes);
+      results[i] = narrowed(constants.size() > 1 ? sum * constants[1] : sum);
+    }
+  }
+  void finish_plain(const Fold& fold, int64_t rows, float* results) {
     for (int64_t i = 0; i < rows; ++i) {
       float* lanes = scratch_.slots[fold.slot] + i * kRow;
       for (int64_t half = fold.width / 2; half > 0; half /= 2) {
@@ -248,13 +290,12 @@ class PassRun {
     }
     const std::vector<double>& constants = where_.program.steps[fold.step].constants;
     if (constants.size() > 1) {
+      float factors[kTileRows];
       std::fill_n(factors, rows, static_cast<float>(constants[1]));
       const void* both[] = {results, factors};
       static const TileOp* const mul = find_tile_op("mul", Domain::real);
       mul->run(results, both, static_cast<size_t>(rows), nullptr);
     }
-    scatter(place(fold.written, start(fold.written), row, 0), results, rows, fold.written.stride[rows_],
-            fold.written.format);
   }
 
   std::byte* place(const View& view, std::byte* base, int64_t row, int64_t stick) const {
@@ -338,6 +379,7 @@ class PassRun {
   int64_t index_[kLoops]{};
   size_t loops_[kLoops]{}, depth_ = 0, rows_ = 0, along_ = 0;
   int64_t most_rows_ = kAll, most_sticks_ = kAll;  // in one go
+  int64_t block_ = kAll;                           // sticks after which blocks of sums end
   bool in_pairs_ = false;
   bool ready_ = false;  // splats and columns have been decoded once
   std::vector<Bound>& bound_ = scratch_.bound;
@@ -351,6 +393,7 @@ void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scr
   const size_t loop = by_core ? kOuterRows : kInnerRows, other = by_core ? kInnerRows : kOuterRows;
   for (int64_t o = others.begin; o < others.end; ++o)
     for (int64_t i = along.begin; i < along.end; i += kTileRows) {
+      end_if_stopped();
       const int64_t count = std::min(kTileRows, along.end - i);
       const auto place = [&](const View& view) {
         const int64_t before =

@@ -706,9 +706,10 @@ SPYRE_INLINE Integer shift_left(Integer x, Integer by) { return Bits(by) > 63 ? 
 SPYRE_INLINE Integer shift_right(Integer x, Integer by) { return x >> (Bits(by) > 63 ? 63 : by); }
 }  // namespace integer
 
+// To int64, of which the card keeps 32 bits: saturated, NaN is the least.
 SPYRE_INLINE Integer to_integer(float x) {
-  const bool fits = (x >= -0x1p63f) & (x < 0x1p63f);
-  return Integer(fits ? x : -0x1p63f);
+  const bool fits = (x >= -0x1p31f) & (x < 0x1p31f);
+  return x >= 0x1p31f ? INT32_MAX : int32_t(fits ? x : -0x1p31f);
 }
 // What 32 bits cannot hold is their least number, as on x86; narrower types keep its low bits.
 SPYRE_INLINE Integer to_int32(float x) {

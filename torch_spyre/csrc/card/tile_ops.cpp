@@ -78,6 +78,8 @@ struct Level {
   bool (*supported)();
   Table ops, short_ops;
   void (*round_to_sen169)(float* values, size_t n);
+  void (*add_wide)(double* sums, const float* values, size_t n);
+  void (*add_moments)(double* sums, double* squares, const float* shifts, const float* values, size_t n);
 };
 
 namespace portable {
@@ -129,24 +131,34 @@ const Level& level() {
   return chosen;
 }
 
-}  // namespace
+std::span<const TileOp> span_of(const Table& table) { return {table.ops, table.count}; }
 
-std::span<const TileOp> tile_ops() { return {level().ops.ops, level().ops.count}; }
-
-const TileOp* find_tile_op(std::string_view name, Domain in) {
-  for (const TileOp& op : tile_ops())
+const TileOp* find(const Table& table, std::string_view name, Domain in) {
+  for (const TileOp& op : span_of(table))
     if (op.in == in && op.name == name) return &op;
   return nullptr;
 }
 
-const TileOp* find_short_op(std::string_view name) {
-  const Table& table = level().short_ops;
-  for (size_t i = 0; i < table.count; ++i)
-    if (table.ops[i].name == name) return &table.ops[i];
-  return nullptr;
-}
+}  // namespace
+
+std::span<const TileOp> tile_ops() { return span_of(level().ops); }
+
+const TileOp* find_tile_op(std::string_view name, Domain in) { return find(level().ops, name, in); }
+
+const TileOp* find_short_op(std::string_view name) { return find(level().short_ops, name, Domain::real); }
 
 void round_to_sen169(float* values, size_t n) { level().round_to_sen169(values, n); }
+
+void add_wide(double* sums, const float* values, size_t n) { level().add_wide(sums, values, n); }
+void add_moments(double* sums, double* squares, const float* shifts, const float* values, size_t n) {
+  level().add_moments(sums, squares, shifts, values, n);
+}
+double fold_wide(double* sums, size_t n) {
+  for (size_t half = n / 2; half != 0; half /= 2)
+    for (size_t i = 0; i < half; ++i) sums[i] += sums[half + i];
+  return sums[0];
+}
+float narrowed(double sum) { return math::canonical(static_cast<float>(sum)); }
 
 float fold(const TileOp& op, const float* values, size_t n) {
   constexpr size_t kMost = 128;
@@ -167,7 +179,7 @@ float fold(const TileOp& op, const float* values, size_t n) {
 namespace detail {
 std::span<const TileOp> table(const char* simd, Table Level::* which) {
   for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, simd) && level->supported()) return {(level->*which).ops, (level->*which).count};
+    if (!std::strcmp(level->name, simd) && level->supported()) return span_of(level->*which);
   return {};
 }
 std::span<const TileOp> tile_ops(const char* simd) { return table(simd, &Level::ops); }

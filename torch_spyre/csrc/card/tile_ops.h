@@ -36,4 +36,13 @@ void round_to_sen169(float* values, size_t n);
 // left. The order is part of the card: no machine changes it.
 float fold(const TileOp& op, const float* values, size_t n);
 
+// Sums in fp64, for results in fp32: sums[i] += values[i].
+void add_wide(double* sums, const float* values, size_t n);
+// With d = values[i] - shifts[i]: sums[i] += d, squares[i] += d * d.
+void add_moments(double* sums, double* squares, const float* shifts, const float* values, size_t n);
+// Folds the upper half of n sums, a power of two, onto the lower half until one is left.
+double fold_wide(double* sums, size_t n);
+// Rounded once; a NaN is the canonical one.
+float narrowed(double sum);
+
 }  // namespace spyre

@@ -99,7 +99,7 @@ void for_blocks(Engine& engine, const Nest& nest, Blocked a, Blocked b, int64_t 
   };
   const int64_t count = elements(loops);
   const int64_t tasks = std::min(count, ceil_div(count * a.block * b.block * element_bytes, kTaskBytes));
-  if (tasks <= 1 || engine.threads() == 1) return part(0, count);
+  if (tasks <= 1) return part(0, count);
   engine.parallel_for(tasks, [&](int64_t task) { part(count * task / tasks, count * (task + 1) / tasks); });
 }
 
@@ -172,6 +172,7 @@ struct Copy {
   Engine& engine;
   const Side to, from;
   const Convert convert;
+  Bf16Losses* const losses;
   std::atomic<bool> good{true};
 
   std::byte* target(int64_t at) const { return to.base + at * to.element_bytes; }
@@ -179,6 +180,7 @@ struct Copy {
   int64_t widest() const { return std::max(to.element_bytes, from.element_bytes); }
   void run(std::byte* out, const std::byte* in, int64_t count) {
     if (!convert(out, in, static_cast<size_t>(count))) good.store(false, std::memory_order_relaxed);
+    if (losses) losses->look_at(in, static_cast<size_t>(count));
   }
 
   void flat(const Nest& nest, Loop loop) {
@@ -310,10 +312,10 @@ bool any(const Loop&) { return true; }
 
 }  // namespace
 
-bool copy_nest(Engine& engine, const Nest& given, Side to, Side from, Convert convert) {
+bool copy_nest(Engine& engine, const Nest& given, Side to, Side from, Convert convert, Bf16Losses* losses) {
   if (elements(given.loops) == 0) return true;
   Nest nest = simplified(given, 0);
-  Copy copy{engine, to, from, convert};
+  Copy copy{engine, to, from, convert, losses};
   const auto in_order = [](const Loop& loop) { return loop.stride[0] == 1 && loop.stride[1] == 1; };
   const Loop run = take(nest, [&](const Loop& a, const Loop& b) { return in_order(a) > in_order(b); }, in_order);
   if (nest.loops.empty()) {

@@ -16,8 +16,9 @@ struct Side {
   int64_t element_bytes;
 };
 
-// Side 0 is written, side 1 read. Returns false when `convert` met a value it cannot represent.
-bool copy_nest(Engine& engine, const Nest& nest, Side to, Side from, Convert convert);
+// Side 0 is written, side 1 read. Returns false when `convert` met a value it cannot represent. `losses`, where given,
+// looks at all that is read, which is bf16.
+bool copy_nest(Engine& engine, const Nest& nest, Side to, Side from, Convert convert, Bf16Losses* losses = nullptr);
 
 // Writes one element's bytes (1, 2, 4 or 8) to every place of side 0.
 void fill_nest(Engine& engine, const Nest& nest, Side to, const void* element);

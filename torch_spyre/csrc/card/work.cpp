@@ -165,14 +165,23 @@ Traffic splat_in_lx() {
 
 // Of the keys, how many the busiest core meets.
 double share_of_keys(const Step& step, size_t q, const Dims& points) {
-  const int64_t length = step.extents[step.extents.size() - attention::kLength];
-  int64_t most = 0;
-  for (int64_t begin = 0; begin < step.extents[q]; begin += points[q]) {
-    int64_t met = 0;
-    for (int64_t row = begin; row < std::min(begin + points[q], step.extents[q]); ++row) met += keys_met(step, row);
-    most = std::max(most, met);
+  const auto length = static_cast<double>(step.extents[step.extents.size() - attention::kLength]);
+  // Of the rows before this one; from row to row it is the same within a block of keys, and grows by one from block to
+  // block until all keys are met.
+  const auto met_before = [&](int64_t row) {
+    const int64_t blocks = row / kKeys, growing = std::min(blocks, keys_met(step, row) / kKeys);
+    const auto first = static_cast<double>(keys_met(step, 0)), grown = static_cast<double>(growing);
+    const double in_growing = first == length ? length * grown : kKeys * grown * (grown + 1) / 2;
+    return kKeys * (in_growing + length * static_cast<double>(blocks - growing)) +
+           static_cast<double>(row % kKeys) * static_cast<double>(keys_met(step, row));
+  };
+  double most = 0;
+  for (int64_t slice = 0; slice < step.slices[q]; ++slice) {
+    const int64_t begin = std::min(slice * points[q], step.extents[q]),
+                  end = std::min(begin + points[q], step.extents[q]);
+    most = std::max(most, met_before(end) - met_before(begin));
   }
-  return static_cast<double>(most) / static_cast<double>(points[q] * length);
+  return most / (static_cast<double>(points[q]) * length);
 }
 
 // Two products, and what the vector unit does with their scores in fp32: the mask is added and the largest found in one
