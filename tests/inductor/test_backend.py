@@ -106,6 +106,25 @@ def test_outputs_of_every_kind(fresh, function):
     check(function, card(4, 64), fullgraph=True)
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["", "dynamic"])
+def test_a_visit_to_the_card(fresh, dynamic):
+    """Nothing that enters or leaves the program is on the card."""
+
+    def visit(x, weight):
+        return (torch.tanh(x.to("spyre") * 2) @ weight.to("spyre")).cpu() + 1
+
+    weight = torch.randn(8, 3)
+    compiled = torch.compile(visit, fullgraph=True, dynamic=dynamic)
+    for rows in (4, 6):
+        x = torch.randn(rows, 8, requires_grad=True)
+        with torch.spyre.fallback("error"):
+            got = compiled(x, weight)
+            (gradient,) = torch.autograd.grad(got.sum(), x)
+        want = torch.tanh(x * 2) @ weight + 1
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(gradient, torch.autograd.grad(want.sum(), x)[0], rtol=1e-4, atol=1e-4)
+
+
 def test_a_graph_without_inputs(fresh):
     check(lambda: torch.full((4, 64), 2.0, dtype=torch.float16, device="spyre"), fullgraph=True)
 

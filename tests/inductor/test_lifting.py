@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._C import SpyreTensorLayout, canonical_layout
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, contiguous
 from torch_spyre._inductor.passes.lift_views import Coordinates, NotAligned, lift
 from torch_spyre._inductor.passes.plan import Plan
@@ -46,7 +46,7 @@ def views(draw):
         size.pop()
     order = draw(st.permutations(range(len(size))))
     sparse = draw(st.sampled_from([[], [], [-1]]))
-    layout = SpyreTensorLayout(size, contiguous(size), dtype, [*order, *sparse])
+    layout = canonical_layout(SpyreTensorLayout(size, contiguous(size), dtype, [*order, *sparse]))
     host = torch.empty(size, device="meta")
     for _ in range(draw(st.integers(0, 4))):
         dim = draw(st.integers(0, host.dim() - 1))
@@ -105,7 +105,7 @@ def test_several_operands_keep_their_points_together(case, data):
     out_order = data.draw(st.permutations(range(len(sizes))))
     out = Buffer("y", dtype, sizes, contiguous(sizes))
     buffers = {"x": Buffer("x", dtype, tuple(size), contiguous(size)), "y": out}
-    layouts = {"x": layout, "y": SpyreTensorLayout(sizes, out.stride, dtype, list(out_order))}
+    layouts = {"x": layout, "y": canonical_layout(SpyreTensorLayout(sizes, out.stride, dtype, list(out_order)))}
     plan = Plan(Kernel("k", buffers, []), {}, layouts, cores=32, span=2**28)
     x, y = Access("x", tuple(view.stride()), view.storage_offset()), Access("y", out.stride)
     pieces = lift(sizes, [plan.side(x, -1), plan.side(y, -1)])

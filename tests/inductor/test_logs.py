@@ -85,3 +85,11 @@ def test_settings_can_be_patched():
     with config.patch(ignore_hints=True):
         assert config.ignore_hints
     assert not config.ignore_hints
+
+
+def test_kernels_are_compiled_or_loaded_from_cache(python, tmp_path):
+    code = "import torch; torch.ones(4, device='spyre').masked_fill(torch.ones(4, device='spyre') > 0, 2)"
+    where = {"SPYRE_KERNEL_CACHE": str(tmp_path), "SPYRE_INDUCTOR_LOG": "1"}
+    first, second = python(code, **where).stderr, python(code, **where).stderr
+    assert "kernel masked_fill: compiled in " in first and "loaded" not in first
+    assert "kernel masked_fill: loaded from cache in " in second and "compiled" not in second

@@ -1,5 +1,7 @@
 """Plans by the constraint solver are the best there are, plans on disk are found again, and no result changes."""
 
+import hashlib
+import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -76,7 +78,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path))
     monkeypatch.setattr(plan_memo.PLANS, "counts", Counter())
     monkeypatch.setattr(plan_memo.PLANS, "bytes_used", {})
-    return tmp_path / "plans"
+    return tmp_path / "spyre" / "plans"
 
 
 @pytest.fixture
@@ -363,6 +365,19 @@ def test_a_damaged_plan_is_made_again(damage, given, folder):
     assert stats() == (0, 2, 1, 0)
     assert it.planned() == searched
     assert stats() == (1, 2, 1, 0)
+
+
+@pytest.mark.parametrize("field", ["slices", "around", "proof"])
+@pytest.mark.parametrize("value", [[[[1]]], [{}], 1, {"x": [[]]}, {"status": {}}], ids=repr)
+def test_a_plan_of_another_kind_is_made_again(field, value, given, folder):
+    """Its checksum fits: somebody wrote it so."""
+    it = given(block, BLOCK)
+    searched = it.planned()
+    (file,) = folder.glob("??/*/manifest.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    (file.parent / "manifest.sha256").write_bytes(hashlib.sha256(file.read_bytes()).digest())
+    assert it.planned() == searched
+    assert stats() == (0, 2, 1, 0)
 
 
 @pytest.mark.parametrize("wrong", ["shorter", "impossible", "fixed"])

@@ -13,7 +13,9 @@ import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_custom_graph_passes
+from torch._inductor.fx_passes import post_grad
 from torch._inductor.scheduler import BaseScheduling
+from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 
 from ..constants import DEVICE_NAME
@@ -56,7 +58,19 @@ def install(compile_fx: ModuleType) -> None:
         device_custom_config=config,  # type: ignore[arg-type]
     )
     register_device_op_overrides(DEVICE_NAME, SpyreOpOverrides())
+    post_grad.get_all_devices = _with_devices_inside(post_grad.get_all_devices)  # type: ignore[assignment]
     compile_fx.compile_fx = _compile_here(compile_fx.compile_fx)  # type: ignore[attr-defined]
+
+
+def _with_devices_inside(original: Callable[[GraphModule], Any]) -> Callable[[GraphModule], Any]:
+    """Inductor looks for devices among inputs and outputs; a program may visit the card in between."""
+
+    @functools.wraps(original)
+    def get_all_devices(gm: GraphModule) -> Any:
+        inside = (node.meta.get("val") for node in gm.graph.nodes)
+        return original(gm) | {val.device for val in inside if isinstance(val, torch.Tensor) and _is_card(val)}
+
+    return get_all_devices
 
 
 def spyre(graph: GraphModule, inputs: Sequence[Any], mode: str | None = None, options: Any = None) -> Any:
@@ -77,6 +91,11 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         inner_compile = inner_compile or torch._inductor.compile_fx.compile_fx_inner
         if not _on_card(model_, example_inputs_):
             return original(model_, example_inputs_, inner_compile, config_patches, decompositions, **kwargs)
+        if V.aot_compilation:
+            raise Unsupported(
+                "AOTInductor makes a C++ library of a program, and kernels of the card are launched from Python: "
+                "save the program with torch.export.save, and compile what torch.export.load(...).module() gives"
+            )
         patches = {**(config_patches or {}), **CONFIG}
         theirs = get_custom_graph_passes(patches.get(_EARLY, inductor_config.joint_custom_pre_pass))
         patches[_EARLY] = (*theirs, KeepStorages())
@@ -111,21 +130,21 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_fx
 
 
+def _is_card(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_card, value))
+    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+
+
 def _on_card(model: GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether a graph takes, holds or makes card tensors."""
-
-    def is_card(value: Any) -> bool:
-        if isinstance(value, (list, tuple)):
-            return any(is_card(each) for each in value)
-        return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
-
-    if is_card(inputs):
+    if _is_card(inputs):
         return True
     if not isinstance(model, torch.nn.Module):
         return False
     graphs = (module.graph for module in model.modules() if isinstance(module, GraphModule))
-    return any(is_card(tensor) for tensor in (*model.parameters(), *model.buffers())) or any(
-        is_card(node.meta.get("val", node.meta.get("example_value"))) for graph in graphs for node in graph.nodes
+    return any(_is_card(tensor) for tensor in (*model.parameters(), *model.buffers())) or any(
+        _is_card(node.meta.get("val", node.meta.get("example_value"))) for graph in graphs for node in graph.nodes
     )
 
 

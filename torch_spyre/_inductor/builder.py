@@ -24,6 +24,7 @@ Number = bool | int | float
 
 # (tile operation, "real" or "integer" inputs) -> "real" or "integer" result
 _TILE_OPS = {(name, given): result for name, _, given, result, _ in _C.tile_ops()}
+SINGLE = (torch.float32, torch.float64)  # in fp32 on the card
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
@@ -277,8 +278,17 @@ class Builder:
 
     # --- folds
 
-    def reduce(self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype) -> Value:
-        """A fold over ``dims`` (all of them if empty)."""
+    def total(
+        self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, of: torch.dtype | None = None
+    ) -> Value:
+        """A sum or mean over ``dims``, as precise as what it is made ``of`` (``dtype``, unless given) asks for."""
+        wide = dtype in SINGLE and (of is None or of in SINGLE)
+        return self.reduce(f"wide_{name}" if wide else name, x, dims, keepdim, dtype)
+
+    def reduce(
+        self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, factor: float | None = None
+    ) -> Value:
+        """A fold over ``dims`` (all of them if empty); means and variances have a ``factor``, 1 / n unless given."""
         rank = len(x.size)
         dims = sorted({d % rank for d in dims}) if dims else list(range(rank))
         kept = [i for i in range(rank) if i not in dims]
@@ -288,13 +298,13 @@ class Builder:
         size = [1 if i in dims else x.size[i] for i in range(rank)]
         result = self.empty(size, dtype)
         if folded == 0:
-            self.fill(float("nan") if name == "mean" else OPS[name].start or 0.0, result)
+            self.fill(float("nan") if OPS[name].parameters else OPS[name].start or 0.0, result)
         elif folded == 1:
             self.copy(x, result)
         else:
             strides = tuple(result.stride[i] for i in kept) + (0,) * len(dims)
             order = [*kept, *dims]
-            scale = (1.0 / folded,) if name == "mean" else ()
+            scale = (1.0 / folded if factor is None else factor,) if OPS[name].parameters else ()
             self.add(
                 name,
                 [x.size[i] for i in order],

@@ -90,7 +90,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     log_pass("mutations resolved", kernel)
     name_dims(kernel)
     coarse_tile(kernel)
-    layouts = {name: argument.layout for name, argument in zip(names, signature, strict=True)}
+    layouts = {name: _C.canonical_layout(argument.layout) for name, argument in zip(names, signature, strict=True)}
     cores = min(config.sencores, _C.card_cores(-1))
     plan = _divided(Plan(kernel, offsets, layouts, cores, int(description.constants()["span_bytes"])))
     kernel = plan.kernel

@@ -26,6 +26,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from ..execution.compile_time import compiling
 from . import config
 from .logging import get_logger
 
@@ -151,6 +152,7 @@ def _compiling(context: CompileContext | None) -> Iterator[FakeTensorMode]:
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)  # Dynamo must not trace the compiler
     try:
         with (
+            compiling(),
             compile_lock,
             torch.no_grad(),
             torch._C._DisableAutocast(),

@@ -43,10 +43,9 @@ def _norms(b: Builder, rows: Value, p: float) -> Value:
     if p == inf:
         return b.reduce("amax", size, [1], True, wide)
     if p == 2:
-        return b.pointwise(
-            "sqrt", b.reduce("sum", b.pointwise("square", size, dtype=wide), [1], True, wide), dtype=wide
-        )
-    total = b.reduce("sum", b.pointwise("pow", size, float(p), dtype=wide), [1], True, wide)
+        squares = b.pointwise("square", size, dtype=wide)
+        return b.pointwise("sqrt", b.total("sum", squares, [1], True, wide, of=rows.dtype), dtype=wide)
+    total = b.total("sum", b.pointwise("pow", size, float(p), dtype=wide), [1], True, wide, of=rows.dtype)
     return b.pointwise("pow", total, 1 / p, dtype=wide)
 
 

@@ -91,6 +91,6 @@ def rms_normal(
     dims = list(range(len(x.size) - len(shape), len(x.size)))
     squares = b.pointwise("square", x, dtype=torch.float32)
     eps = torch.finfo(x.dtype).eps if eps is None else eps
-    mean = b.reduce("mean", squares, dims, True, torch.float32)
+    mean = b.total("mean", squares, dims, True, torch.float32, of=x.dtype)
     scale = b.pointwise("rsqrt", b.pointwise("add", mean, eps, dtype=torch.float32), dtype=torch.float32)
     return _affine(b, b.pointwise("mul", x, scale, dtype=torch.float32), weight, None, dtype), scale

@@ -39,7 +39,7 @@ def _average(b: Builder, windows: Value, rank: int, count: Value | Number) -> Va
     """The sum over the last dimensions by a number for each; of integers, an integer."""
     dtype = b.meta.dtype
     dims = range(len(windows.size) - rank, len(windows.size))
-    total = b.reduce("sum", windows, dims, False, torch.int64 if is_integer(dtype) else torch.float32)
+    total = b.total("sum", windows, dims, False, torch.int64 if is_integer(dtype) else torch.float32, of=windows.dtype)
     return b.pointwise("trunc_divide" if is_integer(dtype) else "div", total, count, dtype=dtype)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, is_integer
+from ..builder import SINGLE, Builder, Number, Unsupported, Value, is_integer
 from .registry import lowers
 
 aten = torch.ops.aten
@@ -25,14 +26,20 @@ def fold(b: Builder, name: str, x: Value, dim: Any, keepdim: bool, dtype: torch.
     return b.reduce(name, x, _dims(x, dim), keepdim, dtype)
 
 
+def _total(b: Builder, name: str, x: Value, dim: Any, keepdim: bool) -> Value:
+    if not x.size:
+        return b.cast(b.copy(x), b.meta.dtype)
+    return b.total(name, x, _dims(x, dim), keepdim, b.meta.dtype)
+
+
 @lowers(aten.sum.default, aten.sum.dim_IntList)
 def sum_(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Value:
-    return fold(b, "sum", x, dim, keepdim, b.meta.dtype)
+    return _total(b, "sum", x, dim, keepdim)
 
 
 @lowers(aten.mean.default, aten.mean.dim)
 def mean(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Value:
-    return fold(b, "mean", x, dim, keepdim, b.meta.dtype)
+    return _total(b, "mean", x, dim, keepdim)
 
 
 @lowers(aten.prod.default, aten.prod.dim_int)
@@ -149,17 +156,26 @@ def moments(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -
     if not x.size:
         x, dim, keepdim = x.unsqueeze(0), None, False
     dims = _dims(x, dim)
-    centre = b.reduce("mean", x, dims, True, torch.float32)
+    centre = b.total("mean", x, dims, True, torch.float32, of=x.dtype)
     centred = b.pointwise("sub", x, centre, dtype=torch.float32)
     squares = b.pointwise("square", centred, dtype=torch.float32)
     count = x.numel // max(centre.numel, 1)
-    total = b.reduce("sum", squares, dims, keepdim, torch.float32)
+    total = b.total("sum", squares, dims, keepdim, torch.float32, of=x.dtype)
     divisor = max(count - float(correction), 0.0)
     variance = b.pointwise("div", total, divisor, dtype=torch.float32)
     if not keepdim:
         kept = [i for i in range(len(x.size)) if i not in [d % len(x.size) for d in dims]]
         centre = centre.permute(kept)
     return variance, centre
+
+
+def _variance(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -> Value:
+    """fp32; of fp32 as PyTorch has it on the CPU, in fp64 and rounded once."""
+    dims = _dims(x, dim)
+    count = math.prod(x.size[d] for d in dims)
+    if x.dtype not in SINGLE or count < 2 or count <= float(correction):
+        return moments(b, x, dim, correction, keepdim)[0]
+    return b.reduce("variance", x, dims, keepdim, torch.float32, factor=1.0 / (count - float(correction)))
 
 
 def _correction(unbiased: bool | None, correction: Number | None) -> Number:
@@ -178,12 +194,12 @@ def var(
     correction: Any = None,
     keepdim: bool = False,
 ) -> Value:
-    return b.cast(moments(b, x, dim, _correction(unbiased, correction), keepdim)[0], b.meta.dtype)
+    return b.cast(_variance(b, x, dim, _correction(unbiased, correction), keepdim), b.meta.dtype)
 
 
 @lowers(aten.std.correction)
 def std(b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Value:
-    variance = moments(b, x, dim, _correction(None, correction), keepdim)[0]
+    variance = _variance(b, x, dim, _correction(None, correction), keepdim)
     return b.pointwise("sqrt", variance, dtype=b.meta.dtype)
 
 
@@ -191,7 +207,8 @@ def std(b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdi
 def var_mean(
     b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    variance, centre = moments(b, x, dim, _correction(None, correction), keepdim)
+    variance = _variance(b, x, dim, _correction(None, correction), keepdim)
+    centre = b.total("mean", x, _dims(x, dim), keepdim, torch.float32, of=x.dtype) if x.size else x
     return b.cast(variance, b.meta[0].dtype), b.cast(centre, b.meta[1].dtype)
 
 
@@ -202,7 +219,7 @@ def softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
     dtype = b.meta.dtype
     shifted = b.pointwise("sub", x, b.reduce("amax", x, [dim], True, x.dtype), dtype=dtype)
     exponents = b.pointwise("exp", shifted, dtype=dtype)
-    return b.pointwise("div", exponents, b.reduce("sum", exponents, [dim], True, dtype), dtype=dtype)
+    return b.pointwise("div", exponents, b.total("sum", exponents, [dim], True, dtype, of=x.dtype), dtype=dtype)
 
 
 @lowers(aten._log_softmax.default)
@@ -210,6 +227,7 @@ def log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
     if not x.size:
         return b.full([], 0.0, b.meta.dtype)
     shifted = b.pointwise("sub", x, b.reduce("amax", x, [dim], True, x.dtype), dtype=torch.float32)
-    total = b.reduce("sum", b.pointwise("exp", shifted, dtype=torch.float32), [dim], True, torch.float32)
+    exponents = b.pointwise("exp", shifted, dtype=torch.float32)
+    total = b.total("sum", exponents, [dim], True, torch.float32, of=x.dtype)
     logarithm = b.pointwise("log", total, dtype=torch.float32)
     return b.pointwise("sub", shifted, logarithm, dtype=b.meta.dtype)

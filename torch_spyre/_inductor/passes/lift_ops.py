@@ -55,11 +55,14 @@ def _without_sticks(plan: Plan, access: Access, side: Side) -> Side:
 
 
 def _write_replicas(piece: Piece, plan: Plan, op: LoopOp) -> None:
+    """Every copy of an element is written; an op that reads where it writes reads of each copy what it writes there."""
     replicas = plan.placement(op.out.buffer).replicas
-    out = piece.sides[len(op.accesses()) - 1]
+    accesses = op.accesses()
+    in_place = [side for access, side in zip(accesses, piece.sides, strict=False) if access.buffer == op.out.buffer]
     for n, origin in enumerate(piece.origins):
         if origin < len(replicas):
-            out.steps[n][replicas[origin].dim] = 1
+            for side in in_place:
+                side.steps[n][replicas[origin].dim] = 1
 
 
 def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
@@ -180,5 +183,7 @@ def _reorder(op: DeviceOp, order: list[int]) -> None:
 def _along(plan: Plan, buffer: str, side: Coordinates, loop: int) -> None:
     """An operand with a single point along its sticks still lies along them."""
     if side.stick < 0:
+        if side.constant[-1] or any(row[-1] for row in side.steps):
+            raise Unsupported("a product over a view that crosses the sticks of its operand")
         side.stick, side.elements = loop, plan.elements(buffer)
         side.steps[loop][-1] = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._C import SpyreTensorLayout
+from ..._C import SpyreTensorLayout, canonical_layout
 from ...ops.table import OPS
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
 from .lift_views import Coordinates, Placement, Side, placement
@@ -131,7 +131,8 @@ def dense_layout(buffer: Buffer, order: tuple[int, ...] | None = None, sparse: b
         order = stride_order(buffer)
     if not buffer.size:
         return SpyreTensorLayout((), buffer.dtype)
-    return SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, [*order, *([-1] if sparse else [])])
+    layout = SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, [*order, *([-1] if sparse else [])])
+    return canonical_layout(layout)
 
 
 def stride_order(buffer: Buffer) -> tuple[int, ...]:

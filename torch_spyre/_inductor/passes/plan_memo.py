@@ -13,13 +13,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
-from pathlib import Path
 
 from ...card import description
 from ...execution.kernel_cache import directory
 from ...execution.store import Store
 from ...execution.version import compiler_version
-from ...ir.spyrecode import MANIFEST
+from ...ir.spyrecode import MANIFEST, Reader
 from .. import config
 from .divisions import Slices, divisions
 from .problem import Problem, repeated
@@ -38,21 +37,29 @@ class Known:
     proof: Proof = field(default_factory=Proof)
 
 
-def _read(path: Path) -> Known:
-    found = json.loads((path / MANIFEST).read_text())
+def _decoded(file: Reader) -> Known:
+    found = json.loads(file(MANIFEST, BYTES))
     try:
-        around = {label: tuple(slices) for label, slices in found["around"].items()}
-        return Known([tuple(slices) for slices in found["slices"]], around, Proof(**found["proof"]))
-    except (KeyError, TypeError) as error:
+        around = {str(label): _slices(given) for label, given in found["around"].items()}
+        proof = Proof(**found["proof"])
+        if not isinstance(proof.status, str) or not isinstance(proof.bound_us, float | int):
+            raise TypeError(f"no proof: {proof}")
+        return Known([_slices(given) for given in found["slices"]], around, proof)
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no plan: {error!r}") from error
 
 
-def _write(path: Path, known: Known) -> None:
-    path.mkdir()
-    (path / MANIFEST).write_text(json.dumps(asdict(known)))
+def _slices(given: object) -> Slices:
+    if not isinstance(given, list) or not all(type(each) is int for each in given):
+        raise TypeError(f"no division of an op: {given!r}")
+    return tuple(given)
 
 
-PLANS: Store[Known] = Store("plan memo", _read, _write, lambda: BYTES)
+def _encoded(known: Known) -> dict[str, bytes]:
+    return {MANIFEST: json.dumps(asdict(known)).encode()}
+
+
+PLANS: Store[Known] = Store("plan memo", "plans", _decoded, _encoded, lambda: BYTES)
 
 
 class Memo:
@@ -60,9 +67,8 @@ class Memo:
 
     def __init__(self, problem: Problem, start: Sequence[Slices]) -> None:
         self.problem, self.start = problem, start
-        root = directory()
         worth_it = len(problem.ops) - len(problem.fixed) >= FEWEST
-        self.root = root / "plans" if root is not None and worth_it else None
+        self.root = directory() if worth_it else None
         self.layer = range(0)
         if self.root is not None:
             self.labels = [self._label(at) for at in range(len(problem.ops))]
