@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
+from . import __version__
 from .models import run, timing
 from .models.errors import ModelError
 
@@ -38,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spyre", description="Tools around the spyre card.")
+    parser.add_argument(
+        "--version", action="version", version=f"spyre {__version__}, torch {metadata.version('torch')}"
+    )
     parser.add_argument("--traceback", action="store_true", help="when something goes wrong, show where")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
@@ -110,7 +115,7 @@ def _run_sdsc(arguments: argparse.Namespace) -> None:
 
     from .backend import single
 
-    op = single.load(arguments.file.read_text())
+    op = single.load(_text(arguments.file))
     given = [np.load(path, allow_pickle=False) for path in arguments.input]
     result = single.run(op, given or single.random_inputs(op, arguments.seed))
     print(op)
@@ -118,6 +123,14 @@ def _run_sdsc(arguments: argparse.Namespace) -> None:
     print(_summary(result.output))
     if arguments.output:
         np.save(arguments.output, result.output)
+
+
+def _text(path: Path) -> str:
+    """Of a file that may be anything: no more is read than a SuperDSC can have."""
+    from .ir import superdsc
+
+    with path.open(encoding="utf-8") as file:
+        return file.read(superdsc.MOST_TEXT + 1)
 
 
 def _summary(output: object) -> str:
@@ -136,7 +149,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
     for path in arguments.files:
         try:
-            superdsc.verify(superdsc.loads(path.read_text()))
+            superdsc.verify(superdsc.loads(_text(path)))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         print(f"{path}: ok")
@@ -145,7 +158,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     from .ir import superdsc
 
-    dsc = superdsc.loads(arguments.file.read_text())
+    dsc = superdsc.loads(_text(arguments.file))
     superdsc.verify(dsc)
     print(superdsc.show(dsc))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -19,9 +18,9 @@ from torch.nn.modules.conv import _ConvNd
 from . import _C
 from .constants import DEVICE_NAME
 from .device.properties import get_device_properties
+from .models.files import INDEX, SINGLE, check_directory, indexed_files, read_json
+from .models.limits import check_configuration
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
 MAPPED = 2**28  # bytes of a file that are mapped at a time: what was read of them is this process's memory
 Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
 Layouts = Callable[[tuple[int, ...], torch.dtype], _C.SpyreTensorLayout]  # of a shape and dtype
@@ -83,7 +82,7 @@ def way_to_lie(shape: tuple[int, ...], owners: Owners) -> Layouts | None:
         return None
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
         return _as_matrix
-    if len(shape) == 3 and shape[0] > 1 and not any(isinstance(module, _ConvNd) for module, _ in owners):
+    if len(shape) == 3 and min(shape) > 1 and not any(isinstance(module, _ConvNd) for module, _ in owners):
         return _by_experts
     return None
 
@@ -156,11 +155,11 @@ def _files(weights: Path) -> list[Path]:
     if weights.is_file():
         return [weights]
     if (weights / INDEX).is_file():
-        names = sorted(set(json.loads((weights / INDEX).read_text())["weight_map"].values()))
-        missing = [name for name in names if not (weights / name).is_file()]
+        files = indexed_files(weights)
+        missing = [file.name for file in files if not file.is_file()]
         if missing:
             raise FileNotFoundError(f"{weights} lacks {', '.join(missing)}, which its index names")
-        return [weights / name for name in names]
+        return files
     files = [weights / SINGLE] if (weights / SINGLE).is_file() else sorted(weights.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{weights} has no safetensors files")
@@ -168,7 +167,8 @@ def _files(weights: Path) -> list[Path]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def opened_tensors(file: Path) -> Iterator[Any]:
+    """A safetensors file, whose header was checked."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -182,11 +182,11 @@ def _opened(file: Path) -> Iterator[Any]:
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     """Names and tensors, which lie in the mapped file: it is opened anew every so many bytes, to let go of the rest."""
-    with _opened(file) as tensors:
+    with opened_tensors(file) as tensors:
         names = deque(tensors.keys())
     while names:
         mapped = 0
-        with _opened(file) as tensors:
+        with opened_tensors(file) as tensors:
             while names and mapped < MAPPED:
                 name = names.popleft()
                 value = tensors.get_tensor(name)
@@ -197,7 +197,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 def _names(files: list[Path]) -> set[str]:
     names: set[str] = set()
     for file in files:
-        with _opened(file) as tensors:
+        with opened_tensors(file) as tensors:
             names |= set(tensors.keys())
     return names
 
@@ -225,6 +225,8 @@ def _streamed_parameters(
                 raise ValueError(f"{file} has {name}, which {type(model).__name__} has not")
             if value.shape != target.shape:
                 raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
+            if value.is_floating_point() != target.is_floating_point():
+                raise ValueError(f"{name} in {file} has numbers of {value.dtype}, not of {target.dtype}")
             if isinstance(target, nn.Parameter):
                 _place(target, value, owners[target], dtype, device)
                 placed.add(target)
@@ -248,9 +250,11 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
         import transformers
     except ImportError:
         raise ImportError("building a model from its directory needs the package transformers") from None
-    config = transformers.AutoConfig.from_pretrained(directory)
-    kind = getattr(transformers, (config.architectures or [""])[0], None)
-    if kind is None:
+    check_directory(directory)
+    check_configuration(directory / "config.json", read_json(directory / "config.json"))
+    config = transformers.AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    kind = getattr(transformers, str((config.architectures or [""])[0]), None)
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise ValueError(f"{directory}/config.json names no architecture that transformers has: {config.architectures}")
     dtype = dtype or config.dtype or torch.float16
     with _parameters_on_meta():
@@ -261,7 +265,8 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
             "host holds the whole model meanwhile",
             stacklevel=3,
         )
-        return kind.from_pretrained(directory, dtype=dtype).eval(), None
+        options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
+        return kind.from_pretrained(directory, dtype=dtype, **options).eval(), None
     if (directory / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
     return model, directory

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_spyre.card import description
+from torch_spyre.models import presets
 
 from .architectures import NEW, PREFILL, load
 
@@ -81,7 +82,7 @@ def summary(key: str, whats: dict[str, Any]) -> str:
     first, then = (timing.get(part) for part in ("prefill", "decode"))
     return row(
         architecture.name,
-        f"`{architecture.preset}`",
+        f"`{architecture.preset}`" if architecture.preset in presets.causal() else "",  # what `spyre run` takes
         outcome(key, whats),
         agreement(whats.get("run", {})),
         brief(first) if first else "",

@@ -329,3 +329,11 @@ def test_hugging_face_directory(key, tmp_path):
     ids = architecture.inputs(model.config, 9)["input_ids"].to("spyre")
     with torch.no_grad():
         assert torch.equal(loaded(ids).logits.cpu(), model.to("spyre")(ids).logits.cpu())
+
+
+@pytest.mark.parametrize("shape", [(12, 1, 1), (1, 12, 1), (12, 3, 1), (12, 1, 3), (1, 1, 12)])
+def test_scales_of_three_dimensions_are_no_experts(shape):
+    module = torch.nn.Module()
+    module.scale = torch.nn.Parameter(torch.randn(shape))
+    expected = module.scale.detach().clone()
+    assert torch.equal(module.to("spyre").scale.cpu(), expected)

@@ -5,6 +5,7 @@ import copy
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,12 +16,15 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+import torch_spyre
+
 transformers = pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 
 from torch_spyre.cli import main  # noqa: E402
-from torch_spyre.models import divergence, generation, loading, presets, run  # noqa: E402
+from torch_spyre.execution import compile_time  # noqa: E402
+from torch_spyre.models import divergence, generation, limits, loading, presets, report, run  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
 
 TINY = dict(
@@ -61,17 +65,59 @@ def rows(report: str) -> dict[str, str]:
 def test_tokens_and_report(tiny, capsys):
     assert main(["run", str(tiny), "--prompt", "abc", "--max-new-tokens", "5", "--compare", "cpu"]) == 0
     printed = capsys.readouterr().out
-    report = rows(printed)
-    assert report["tokens"] == "3 in the prompt, 5 written"
-    assert report["sizes"] == "prompt padded to 4, cache of 8"
-    assert report["fallbacks"] == "none"
-    assert "per token" in report["on the card"] and "tokens/s" in report["here"]
-    assert report["as CPU fp32"].startswith("5 of 5 tokens") or ", 0 beyond" in report["as CPU fp32"]
+    found = rows(printed)
+    assert found["tokens"] == "3 in the prompt, 5 written"
+    assert found["sizes"] == "prompt padded to 4, cache of 8"
+    assert found["fallbacks"] == "none"
+    assert "per token" in found["on the card"] and "tokens/s" in found["here"]
+    assert "between later ones" in found["compiling"]
+    assert found["as CPU fp32"].startswith("5 of 5 tokens") or ", 0 beyond" in found["as CPU fp32"]
     tokens = [int(token) for token in printed.split("\n", 1)[0].split()]
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
     logits = model(torch.tensor([tokens])).logits[0].detach()
     for position in range(2, 7):  # the CPU's choice at each step, unless another is as good as that
         assert logits[position].max() - logits[position, tokens[position + 1]] < 0.01
+
+
+def machine() -> report.Machine:
+    return report.Machine("run", 0, 0, 0, {}, {"hits": 0, "misses": 0})
+
+
+def test_the_report_keeps_compiling_apart_from_running():
+    """A token every quarter of a second; a compile in the middle takes ten."""
+    compiling = [30.0, 10.0, 0.0, 10.0, 0.0]
+    steps = [generation.Step(1, 0.25 + each, 1.0, torch.empty(0), None, each) for each in compiling]
+    found = rows("\n" + report.text("m", torch.nn.Linear(1, 1), generation.Generated([1], steps), machine(), None))
+    assert found["here"] == "250 ms to the first token, then 4.0 tokens/s"
+    assert found["compiling"] == "30 s before the first token, 20 s between later ones"
+
+
+def test_the_compilers_time_is_counted_once(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(compile_time.time, "monotonic", lambda: next(clock))
+    with compile_time.watched() as spent:
+        with compile_time.compiling(), compile_time.compiling():  # as an op that Dynamo runs while it traces
+            pass
+        with compile_time.compiling():
+            pass
+    assert spent.seconds == 2
+    with compile_time.compiling():
+        pass
+    assert spent.seconds == 2
+
+
+def test_kernels_of_ops_and_graphs_are_the_compilers_time():
+    x = torch.ones(3, 67, dtype=torch.float16).to("spyre")
+    torch.spyre.synchronize()
+    with compile_time.watched() as eager:
+        torch.logaddexp2(x, x * 5)
+    function = torch.compile(lambda x: torch.logaddexp2(x, x * 5), dynamic=False)
+    with compile_time.watched() as compiled:
+        function(x)
+    with compile_time.watched() as again:
+        torch.logaddexp2(x, x * 5)
+        function(x)
+    assert eager.seconds > 0 and compiled.seconds > 0 and again.seconds == 0
 
 
 def test_sampling_follows_its_seed():
@@ -265,7 +311,7 @@ def test_refuses_models_larger_than_the_card(tiny, monkeypatch, capsys):
 
 
 def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
-    monkeypatch.setattr(loading, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(limits, "available_memory", lambda: 1000)
     assert "--mode timing needs none of it" in refused(capsys, str(tiny), "--prompt", "a")
 
 
@@ -288,6 +334,32 @@ def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
 )
 def test_refuses_options(tiny, capsys, arguments, said):
     assert said in refused(capsys, *[str(tiny) if word == "DIRECTORY" else word for word in arguments])
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"spyre {torch_spyre.__version__}, torch {torch.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["run /nowhere", "run --preset nothing", "timing /nowhere", "--version"])
+def test_answers_that_need_no_torch_come_without_it(command):
+    code = "import sys; from torch_spyre.cli import main; sys.exit(main(sys.argv[1:]))"
+    watch = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); "
+    done = subprocess.run([sys.executable, "-c", watch + code, *command.split()], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert done.returncode == (0 if command == "--version" else 2), done.stderr
+
+
+@pytest.mark.parametrize("page", sorted(Path(__file__).parents[2].glob("docs/*.md")), ids=lambda page: page.name)
+def test_presets_of_the_documentation_exist(page):
+    """Whatever is named as one: behind --preset, behind spyre timing, or in a column of presets."""
+    text = page.read_text()
+    named = re.findall(r"--preset (?!NAME)([\w.-]+)|spyre timing (?!check\b)([a-z][\w.-]*)", text)
+    column = re.findall(r"^\|[^|\n]*\| `([\w.-]+)` \|", text, re.M) if "| preset |" in text else []
+    assert {*column, *(name for pair in named for name in pair if name)} <= set(presets.causal())
+    assert column or page.name != "models.md"
 
 
 def test_traceback_when_asked(tmp_path):

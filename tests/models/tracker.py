@@ -16,6 +16,7 @@ from typing import Any
 
 from . import page
 from .architectures import ORDER
+from .sweep import page as sweep
 
 ENOUGH_SECONDS = 1800
 AT_ONCE = 2  # what is measured does not depend on how busy this machine is: time is modelled
@@ -55,7 +56,7 @@ def main() -> None:
     if arguments.keys or arguments.only:
         print(text)
     else:
-        page.PATH.write_text(text)
+        page.PATH.write_text(text + sweep.kept())
     sys.exit(any(page.problems(key, whats) for key, whats in found.items()))
 
 

@@ -86,15 +86,15 @@ class BucketedLayer(CacheLayerMixin):
         """Grows, one size after the other, until ``count`` more tokens fit."""
         if not self.is_initialized:
             return
-        while self.keys.shape[-2] < self.length + count:
-            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        while (size := self.keys.shape[-2]) < self.length + count:
+            self.grow(self.sizes.at_least(size + 1))
             if _lengths_change.get():
                 # A warm-up: what has grown lies otherwise than a prompt's, and to grow once more is another kernel.
-                self._grown(self.keys), self._grown(self.values)
+                larger = self.sizes.at_least(self.sizes.at_least(size + 1) + 1)
+                _grown(self.keys, larger), _grown(self.values, larger)
 
-    def _grown(self, states: torch.Tensor) -> torch.Tensor:
-        size = states.shape[-2]
-        return torch.nn.functional.pad(states, (0, 0, 0, self.sizes.at_least(size + 1) - size))
+    def grow(self, size: int) -> None:
+        self.keys, self.values = _grown(self.keys, size), _grown(self.values, size)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         if not self.is_initialized:
@@ -133,6 +133,10 @@ class BucketedLayer(CacheLayerMixin):
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         self.keys, self.values = (x[indices, ...] for x in (self.keys, self.values))
+
+
+def _grown(states: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.nn.functional.pad(states, (0, 0, 0, size - states.shape[-2]))
 
 
 class BucketedCache(Cache):
@@ -181,7 +185,8 @@ class BucketedCache(Cache):
 
     def expect(self, count: int) -> None:
         """Makes room for the tokens of the next forward."""
-        self._expected, before = self.get_seq_length() + count, self.capacity
+        self._held, before = self.get_seq_length(), self.capacity
+        self._expected = self._held + count
         for layer in self.attention_layers:
             layer.make_room(count)
         if self.capacity != before and self.lengths_change:
@@ -190,10 +195,17 @@ class BucketedCache(Cache):
                 torch._dynamo.maybe_mark_dynamic(states, 2)
 
     def settle(self) -> None:
-        """After a forward: compiled code wrote the expected tokens, and did not count them on the host."""
+        """After a forward: compiled code wrote the expected tokens, and did not count them on the host. Other code
+        did, and may have written more of them: of images that come before a prompt."""
         for layer in self.attention_layers:
-            if layer.is_initialized:
+            if layer.is_initialized and layer.length == self._held:
                 layer.length = self._expected
+
+    def reserve(self, capacity: int) -> None:
+        """Has slots for that many tokens, at once."""
+        for layer in self.attention_layers:
+            if layer.is_initialized and layer.keys.shape[-2] < capacity:
+                layer.grow(capacity)
 
     def drop_padding(self) -> None:
         for layer in self.attention_layers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -13,6 +14,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .errors import ModelError
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="execute code that the model's directory brings along"
+    )
+
+
+def check_there(directory: Path) -> None:
+    """Refuses what is no model at all, before seconds of imports."""
+    if not directory.is_dir():
+        raise ModelError(f"{directory} is not a directory with a model")
+    if not (directory / "config.json").exists():
+        raise ModelError(f"{directory} has no config.json: it is not a Hugging Face model")
 
 
 def need_transformers(command: str) -> None:
@@ -67,6 +82,18 @@ def refusals_of_the_card() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise ModelError(f"the card has too little memory: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def failures_of_the_model() -> Iterator[None]:
+    """A model that was built may still be none that runs: its sizes do not go together, or an op does not exist."""
+    try:
+        yield
+    except (ModelError, OSError):
+        raise
+    except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"the model cannot be run: {said}") from error
 
 
 # Who is on the stack while a model is compiled, and what that does; the innermost one is at work.

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .. import device
+from ..execution import compile_time
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,21 @@ class Sampling:
 
 @dataclass
 class Step:
-    """One forward: the token that it gave, seconds here, milliseconds on the card, slots of the cache if it has any."""
+    """One forward: the token that it gave, seconds here, milliseconds on the card, slots of the cache if it has any.
+
+    ``compiling``: how many of the seconds went into making or loading kernels.
+    """
 
     token: int
     seconds: float
     card_milliseconds: float
     logits: torch.Tensor
     slots: int | None
+    compiling: float = 0.0
+
+    @property
+    def running(self) -> float:
+        return self.seconds - self.compiling
 
 
 @dataclass
@@ -127,7 +136,9 @@ def _timed(forwards: _Forwards, sequence: list[int], choose: Callable[[torch.Ten
     start, end = (device.Event(enable_timing=True) for _ in range(2))
     began = time.monotonic()
     start.record()
-    logits = forwards.next(sequence)
+    with compile_time.watched() as compiler:
+        logits = forwards.next(sequence)
     end.record()
     device.synchronize()
-    return Step(choose(logits), time.monotonic() - began, start.elapsed_time(end), logits, forwards.slots)
+    took = time.monotonic() - began
+    return Step(choose(logits), took, start.elapsed_time(end), logits, forwards.slots, compiler.seconds)

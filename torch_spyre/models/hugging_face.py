@@ -7,14 +7,17 @@ Every change looks at the device of the model at hand: models elsewhere run the 
 * The sequences themselves live on the host. They grow by a token at a time, and each length would be a program.
 * Prompts are padded on the left to a size of the model's ladder (``buckets.py``), masked, and with the positions that
   they have without padding; logits processors, criteria and streamers never see the padding.
-* The cache is a :class:`~.bucketed_cache.BucketedCache` unless the caller chose one.
+* The cache is a :class:`~.bucketed_cache.BucketedCache` unless the caller chose one, or the model was shown not to be
+  fit for it (``cache_fitness.py``): then it is the package's own, and nothing is padded.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -50,6 +53,11 @@ def _change(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     setattr(owner, name, functools.wraps(original)(wrap(original)))
 
 
+def _subclasses(cls: type[Any]) -> set[type[Any]]:
+    """All that are defined already, directly or not."""
+    return {found for one in cls.__subclasses__() for found in (one, *_subclasses(one))}
+
+
 def _on_card(model: Any) -> bool:
     return model.device.type == DEVICE_NAME
 
@@ -61,6 +69,11 @@ def _moved(value: Any, device: Any) -> Any:
         return value if value.dtype == torch.float64 else value.to(device)
     if type(value) is dict:
         return {name: _moved(one, device) for name, one in value.items()}
+    if isinstance(value, OrderedDict):  # the package's outputs
+        moved = copy.copy(value)
+        for name, one in value.items():
+            moved[name] = _moved(one, device)
+        return moved
     if type(value) in (tuple, list):
         return type(value)(_moved(one, device) for one in value)
     return value
@@ -74,13 +87,27 @@ def fix_generation(utils: ModuleType) -> None:
     warnings.filterwarnings("ignore", message=f"(?s)You are calling .generate.*the model is on {DEVICE_NAME}")
     mixin = utils.GenerationMixin
     _change(mixin, "generate", _keep_sequences_on_host)
-    _change(mixin, "_prepare_text_encoder_decoder_kwargs_for_generation", _encode_on_card)
+    _change(mixin, "prepare_inputs_for_generation", _make_room)
+    for name, wrap in _IN_SUBCLASSES.items():
+        _change(mixin, name, wrap)
+    mixin.__init_subclass__ = classmethod(_change_overrides)
+    for cls in _subclasses(mixin):
+        _change_overrides(cls)
     _change(mixin, "_prepare_cache_for_generation", _use_bucketed_cache)
     _change(mixin, "_prefill", _pad_prompts)
-    _change(mixin, "prepare_inputs_for_generation", _send_inputs)
     _change(mixin, "_update_model_kwargs_for_generation", _count_tokens)
     _change(mixin, "_assisted_decoding", _compare_on_host)
     _change(mixin, "_valid_auto_compile_criteria", _compile_as_other_accelerators)
+
+
+def _change_overrides(cls: type[Any], /, **kwargs: Any) -> None:
+    """Models that have their own way with inputs send them as well."""
+    for name, wrap in _IN_SUBCLASSES.items():
+        if name in vars(cls):
+            _change(cls, name, wrap)
+
+
+_prompt_given: ContextVar[torch.Tensor | None] = ContextVar("prompt_given", default=None)
 
 
 def _keep_sequences_on_host(original: Any) -> Any:
@@ -89,7 +116,12 @@ def _keep_sequences_on_host(original: Any) -> Any:
             return original(self, *args, **kwargs)
         prompt = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
         args, kwargs = (_moved(given, "cpu") for given in (args, kwargs))
-        found = original(self, *args, **kwargs)
+        ids = kwargs.get("input_ids", args[0] if args else kwargs.get("inputs"))
+        token = _prompt_given.set(ids if isinstance(ids, torch.Tensor) and not ids.is_floating_point() else None)
+        try:
+            found = original(self, *args, **kwargs)
+        finally:
+            _prompt_given.reset(token)
         _cut_padding(found)
         _return_cache(found)
         if prompt is not None and prompt.device.type == "cpu":
@@ -153,6 +185,21 @@ def _encode_on_card(original: Any) -> Any:
     return prepare
 
 
+def _encode_anything_on_card(original: Any) -> Any:
+    """What an encoder made stays on the card; what it was given, and what is left of it, on the host."""
+
+    def prepare(self: Any, inputs_tensor: Any, model_kwargs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _on_card(self):
+            return original(self, inputs_tensor, model_kwargs, *args, **kwargs)
+        sent = _moved(model_kwargs, self.device)
+        found = original(self, _moved(inputs_tensor, self.device), dict(sent), *args, **kwargs)
+        return {
+            name: model_kwargs[name] if name in sent and value is sent[name] else value for name, value in found.items()
+        }
+
+    return prepare
+
+
 # Others rebuild the mask from the length of the sequence, which does not know the padding.
 _PADDING_MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
 
@@ -161,8 +208,7 @@ def _use_bucketed_cache(original: Any) -> Any:
     def prepare(
         self: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, longest: int
     ) -> Any:
-        from transformers.cache_utils import EncoderDecoderCache
-
+        from . import cache_fitness
         from .bucketed_cache import BucketedCache
 
         if _on_card(self):
@@ -178,10 +224,16 @@ def _use_bucketed_cache(original: Any) -> Any:
             or not BucketedCache.serves(self.config)
         ):
             return original(self, generation_config, model_kwargs, mode, batch_size, longest)
-        cache: Any = BucketedCache(self.config, longest)
-        if self.config.is_encoder_decoder:
-            cache = EncoderDecoderCache(cache, BucketedCache(self.config))
-        model_kwargs["past_key_values"] = cache
+        prompt = _prompt_given.get()
+        if prompt is not None:
+            prompt = prompt.repeat_interleave(
+                max(generation_config.num_beams, generation_config.num_return_sequences), dim=0
+            )
+        if not cache_fitness.is_fit(self, generation_config, model_kwargs, longest, prompt):
+            dynamic = copy.copy(generation_config)
+            dynamic.cache_implementation = None
+            return original(self, dynamic, model_kwargs, mode, batch_size, longest)
+        model_kwargs["past_key_values"] = cache_fitness.bucketed(self, longest)
 
     return prepare
 
@@ -217,6 +269,7 @@ def _pad_prompts(original: Any) -> Any:
         self: Any, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], **kwargs: Any
     ) -> Any:
         from .bucketed_cache import BucketedCache
+        from .cache_fitness import PADDED, extras
 
         cache, positions = model_kwargs.get("past_key_values"), model_kwargs.get("position_ids")
         if (
@@ -224,6 +277,7 @@ def _pad_prompts(original: Any) -> Any:
             or not cache.is_empty
             or generation_config.prefill_chunk_size is not None
             or model_kwargs.get("inputs_embeds") is not None
+            or extras(model_kwargs)
             or (positions is not None and positions.dim() != 2)
         ):
             return original(self, input_ids, generation_config, model_kwargs, **kwargs)
@@ -231,7 +285,7 @@ def _pad_prompts(original: Any) -> Any:
         cache.padding = padding
         mask = model_kwargs.get("attention_mask")
         model_kwargs["attention_mask"] = _padded(torch.ones_like(input_ids) if mask is None else mask, padding)
-        for name in ("position_ids", "token_type_ids"):
+        for name in PADDED[1:]:
             if model_kwargs.get(name) is not None:
                 model_kwargs[name] = _padded(model_kwargs[name].expand(input_ids.shape), padding)
         inputs = self.prepare_inputs_for_generation(_padded(input_ids, padding), **kwargs, **model_kwargs)
@@ -246,7 +300,7 @@ def _padded(tokens: torch.Tensor, count: int) -> torch.Tensor:
     return torch.nn.functional.pad(tokens, (count, 0))
 
 
-def _send_inputs(original: Any) -> Any:
+def _make_room(original: Any) -> Any:
     def prepare_inputs_for_generation(
         self: Any, input_ids: torch.Tensor, next_sequence_length: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
@@ -259,14 +313,34 @@ def _send_inputs(original: Any) -> Any:
             prompt = kwargs.get("inputs_embeds") if kwargs.get("is_first_iteration") else None
             cache.expect(next_sequence_length or (input_ids if prompt is None else prompt).shape[1])
         with _masks_kept(cache is not None):
-            inputs = original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
+            return original(self, input_ids, next_sequence_length=next_sequence_length, **kwargs)
+
+    return prepare_inputs_for_generation
+
+
+def _send_inputs(original: Any) -> Any:
+    def prepare_inputs_for_generation(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        inputs = original(self, *args, **kwargs)
+        if not _on_card(self):
+            return inputs
+        from .bucketed_cache import self_attention
+
         inputs = {name: _moved(value, self.device) for name, value in inputs.items()}
+        cache = self_attention(kwargs.get("past_key_values"))
         if cache is None or cache.lengths_change:
             for value in inputs.values():
                 _mark_lengths(value)
         return inputs
 
     return prepare_inputs_for_generation
+
+
+# Methods that models have versions of their own of, to which the same applies.
+_IN_SUBCLASSES = {
+    "prepare_inputs_for_generation": _send_inputs,
+    "_prepare_text_encoder_decoder_kwargs_for_generation": _encode_on_card,
+    "_maybe_prepare_encoder_kwargs_for_generation": _encode_anything_on_card,
+}
 
 
 _keeps_masks = ContextVar("keeps_masks", default=False)
@@ -386,6 +460,41 @@ def _return_to_host(original: Any) -> Any:
     return retrieve
 
 
+# ---- models
+
+
+def fix_models(modeling: ModuleType) -> None:
+    """Constants of positions that models compute in float64, where a device is not known to lack it: on the host."""
+    base = modeling.PreTrainedModel
+    original = base.__init_subclass__.__func__
+
+    def change(cls: type[Any]) -> None:
+        module = sys.modules[cls.__module__]
+        built = vars(module).get(_IN_FLOAT64)
+        if built is not None and not hasattr(built, "__wrapped__"):
+            _change(module, _IN_FLOAT64, _compute_on_host)
+
+    def define(cls: type[Any], /, **kwargs: Any) -> None:
+        original(cls, **kwargs)
+        change(cls)
+
+    base.__init_subclass__ = classmethod(define)
+    for cls in _subclasses(base):
+        change(cls)
+
+
+_IN_FLOAT64 = "build_2d_sinusoidal_position_embedding"  # several models have a copy of it
+
+
+def _compute_on_host(original: Any) -> Any:
+    def compute(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        if device is None or torch.device(device).type != DEVICE_NAME:
+            return original(*args, device=device, **kwargs)
+        return original(*args, device=torch.device("cpu"), **kwargs).to(device)
+
+    return compute
+
+
 # ---- mixtures of experts
 
 
@@ -424,6 +533,7 @@ def _every_expert(experts: Any, tokens: torch.Tensor, indices: torch.Tensor, wei
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.cache_utils": fix_static_cache,
     "transformers.masking_utils": fix_masks,
+    "transformers.modeling_utils": fix_models,
     "transformers.generation.utils": fix_generation,
     "transformers.integrations.moe": fix_experts,
     "transformers.models.whisper.generation_whisper": fix_whisper,

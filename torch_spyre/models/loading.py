@@ -10,29 +10,37 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import device
-from ..model_utils import load_model_to_spyre
-from . import presets
+from ..model_utils import load_model_to_spyre, opened_tensors
+from . import files, limits, presets
+from .command_line import check_there
 from .errors import ModelError
 
 BOX = Path(__file__).parent / "box"
+_GENERATION = "generation_config.json"
 
 Tick = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: its configuration, and for a directory the files with its weights."""
+    """Where a model comes from: its configuration, and for a directory the files with its weights.
+
+    ``trusted``: code of the directory may be executed.
+    """
 
     name: str
     configuration: Any
+    numbers: int  # of all its parameters and buffers
     directory: Path | None = None
     weights: tuple[Path, ...] = ()
+    trusted: bool = False
 
     @property
     def vocabulary(self) -> int:
@@ -45,51 +53,93 @@ class Source:
         return int(getattr(text, "max_position_embeddings", None) or 2**31)
 
 
-def from_directory(directory: Path, weights_wanted: bool = True) -> Source:
-    """A Hugging Face directory. Without ``weights_wanted`` its configuration is enough."""
-    from transformers import AutoConfig
+def from_directory(directory: Path, weights_wanted: bool = True, trusted: bool = False) -> Source:
+    """A Hugging Face directory. Without ``weights_wanted`` its configuration is enough.
 
-    if not directory.is_dir():
-        raise ModelError(f"{directory} is not a directory with a model")
-    if not (directory / "config.json").is_file():
-        raise ModelError(f"{directory} has no config.json: it is not a Hugging Face model")
-    try:
-        architecture = json.loads((directory / "config.json").read_text()).get("model_type")
-    except (ValueError, AttributeError) as error:
-        raise ModelError(f"{directory / 'config.json'} is not a configuration: {error}") from error
-    try:
-        configuration = AutoConfig.from_pretrained(directory)
-    except KeyError as error:
-        raise ModelError(f"{directory}: transformers does not know the architecture {architecture!r}") from error
-    except Exception as error:  # its fields are checked by whatever their class uses
-        raise ModelError(_unknown(str(directory), architecture, error)) from error
-    _check_causal(directory, configuration)
+    Whatever is in it, this ends within limits of time and memory, and executes nothing of it that is not ``trusted``.
+    """
+    check_there(directory)
+    files.check_directory(directory)
+    fields = files.read_json(directory / "config.json")
+    limits.check_configuration(directory / "config.json", fields, trusted)
+    if (directory / _GENERATION).is_file():
+        files.read_json(directory / _GENERATION)  # transformers goes on without a damaged one
+    with limits.bounded(f"building {directory} from its config.json"):
+        configuration = _configuration(directory, fields, trusted)
+        skeleton = _skeleton(str(directory), configuration, trusted)
     weights = _weight_files(directory) if weights_wanted else ()
-    for file in weights:
-        _elements(file)
-    return Source("the model in the box" if directory == BOX else str(directory), configuration, directory, weights)
+    shapes = {name: shape for file in weights for name, shape in _shapes(file).items()}
+    for name, parameter in sorted(skeleton.named_parameters(), key=itemgetter(0)):
+        if list(parameter.shape) != shapes.get(name, list(parameter.shape)):
+            raise ModelError(
+                f"{directory}: {name} has the shape {shapes[name]}, its config.json says {list(parameter.shape)}"
+            )
+    source = Source(
+        "the model in the box" if directory == BOX else str(directory),
+        configuration,
+        max(_numbers(skeleton), sum(map(prod, shapes.values()))),
+        directory,
+        weights,
+        trusted,
+    )
+    _check_tokens(source)
+    return source
 
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
-def _check_causal(directory: Path, configuration: Any) -> None:
-    """Refuses what was saved as something else than a causal language model, and what no model can be built from."""
-    from transformers import AutoModelForCausalLM
+def _configuration(directory: Path, fields: dict[str, Any], trusted: bool) -> Any:
+    from transformers import AutoConfig
 
-    saved = getattr(configuration, "architectures", None) or []
+    architecture = fields.get("model_type")
+    try:
+        found = AutoConfig.from_pretrained(directory, trust_remote_code=trusted, local_files_only=True)
+    except KeyError as error:
+        raise ModelError(f"{directory}: transformers does not know the architecture {architecture!r}") from error
+    except Exception as error:  # its fields are checked by whatever their class uses
+        if fields.get("auto_map") and not trusted:
+            raise ModelError(
+                f"{directory} needs code of its own for the architecture {architecture!r}, which is executed only with "
+                "--trust-remote-code"
+            ) from error
+        raise ModelError(_unknown(str(directory), architecture, error)) from error
+    saved = getattr(found, "architectures", None) or []
+    if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
+        raise ModelError(f"{directory}: its architectures are {saved!r}, which are no names")
     if saved and not any(name.endswith(_CAUSAL) for name in saved):
         raise ModelError(f"{directory} holds a {saved[0]}, which is no causal language model")
+    return found
+
+
+def _skeleton(name: str, configuration: Any, trusted: bool = False, dtype: torch.dtype | None = None) -> Any:
+    """The model without memory. Wrong numbers and names fail wherever they are used first."""
+    from transformers import AutoModelForCausalLM
+
     try:
         with torch.device("meta"):
-            AutoModelForCausalLM.from_config(configuration)
-    except Exception as error:  # wrong numbers and names fail wherever they are used first
-        raise ModelError(_unknown(str(directory), configuration.model_type, error)) from error
+            return AutoModelForCausalLM.from_config(configuration, trust_remote_code=trusted, dtype=dtype)
+    except Exception as error:
+        raise ModelError(_unknown(name, configuration.model_type, error)) from error
+
+
+def _numbers(model: Any) -> int:
+    return sum(each.numel() for each in (*model.parameters(), *model.buffers()))
+
+
+def _check_tokens(source: Source) -> None:
+    try:
+        vocabulary, _ = source.vocabulary, source.context
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
+    if vocabulary < 1:
+        raise ModelError(f"{source.name} has a vocabulary of {vocabulary} tokens")
 
 
 def from_preset(name: str, layers: int | None) -> Source:
     configuration = presets.causal_configuration(name, layers)
-    return Source(name if layers is None else f"{name}, its first {layers} layers", configuration)
+    numbers = _numbers(_skeleton(name, configuration))
+    return Source(name if layers is None else f"{name}, its first {layers} layers", configuration, numbers)
 
 
 def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
@@ -99,13 +149,15 @@ def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
     try:
         if source.directory is None:
             torch.manual_seed(seed)
-            model = AutoModelForCausalLM.from_config(source.configuration, dtype=dtype)
+            model = AutoModelForCausalLM.from_config(source.configuration, trust_remote_code=False, dtype=dtype)
         else:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 source.directory,
                 dtype=dtype,
                 output_loading_info=True,
                 local_files_only=True,
+                use_safetensors=True,  # others are pickled code
+                trust_remote_code=source.trusted,
                 ignore_mismatched_sizes=True,  # to say which
             )
             model, found = loaded
@@ -133,32 +185,17 @@ def conjure(source: Source, dtype: torch.dtype) -> Any:
 
     It is built on the meta device, so that no weight ever takes memory of the host.
     """
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(source.configuration, dtype=dtype)
-    except ValueError as error:
-        raise ModelError(_unknown(source.name, source.configuration.model_type, error)) from error
-    _check_card(source.name, sum(p.numel() for p in model.parameters()) * dtype.itemsize)
-    return _ready(load_model_to_spyre(model, dtype=dtype))
+    _check_card(source.name, source.numbers * dtype.itemsize)
+    return _ready(load_model_to_spyre(_skeleton(source.name, source.configuration, source.trusted, dtype), dtype=dtype))
 
 
 def check_size(source: Source, on_card: int, on_host: int) -> None:
     """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
-    if source.directory is not None:
-        count = sum(_elements(file) for file in source.weights)
-    else:
-        from transformers import AutoModelForCausalLM
-
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(source.configuration)
-        count = sum(parameter.numel() for parameter in model.parameters())
-    _check_card(source.name, count * on_card)
-    available = _available_memory()
-    if available is not None and count * on_host > available:
+    _check_card(source.name, source.numbers * on_card)
+    available = limits.available_memory()
+    if available is not None and source.numbers * on_host > available:
         raise ModelError(
-            f"{source.name} takes {count * on_host / 1e9:.1f} GB of this machine's memory, of which "
+            f"{source.name} takes {source.numbers * on_host / 1e9:.1f} GB of this machine's memory, of which "
             f"{available / 1e9:.1f} GB are free: --mode timing needs none of it"
         )
 
@@ -181,13 +218,32 @@ def load_tokenizer(source: Source) -> Any | None:
         return None
     from transformers import AutoTokenizer
 
+    _check_tokenizer_config(source.directory)
     try:
-        return AutoTokenizer.from_pretrained(source.directory, local_files_only=True)
+        with limits.bounded(f"reading the tokenizer of {source.name}"):
+            return AutoTokenizer.from_pretrained(
+                source.directory, local_files_only=True, trust_remote_code=source.trusted
+            )
+    except ModelError:
+        raise
     except Exception as error:  # tokenizers raises plain Exceptions
         raise ModelError(f"the tokenizer of {source.name} cannot be read: {_first_line(error)}") from error
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def _check_tokenizer_config(directory: Path) -> None:
+    """Files that it names are in the directory. Where there is none, the name was left over on the way here."""
+    file = directory / "tokenizer_config.json"
+    if not file.is_file():
+        return
+    for field, value in files.read_json(file).items():
+        named = value if isinstance(value, list) else [value]
+        if field.endswith(("_file", "_files")):
+            for name in (name for name in named if isinstance(name, str)):
+                if (directory / name).exists():
+                    files.check_inside(directory, directory / name)
 
 
 def _ready(model: Any) -> Any:
@@ -215,45 +271,41 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-def _available_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
 def _weight_files(directory: Path) -> tuple[Path, ...]:
-    index = directory / "model.safetensors.index.json"
-    if not index.is_file():
-        single = directory / "model.safetensors"
-        if not single.is_file():
-            raise ModelError(f"{directory} has no model.safetensors: its weights are missing")
-        return (single,)
-    try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"{index} is not an index of weights: {error}") from error
-    for name in names:
-        if not (directory / name).is_file():
-            raise ModelError(f"{directory} has no {name}, where {index.name} says that weights are")
-    return tuple(directory / name for name in names)
+    if (directory / files.INDEX).is_file():
+        found = tuple(files.indexed_files(directory))
+        if missing := [file for file in found if not file.is_file()]:
+            raise ModelError(
+                f"{directory} has no {missing[0].relative_to(directory)}, where {files.INDEX} says that weights are"
+            )
+        return found
+    if not (directory / files.SINGLE).is_file():
+        raise ModelError(f"{directory} has no {files.SINGLE}: its weights are missing")
+    return (directory / files.SINGLE,)
 
 
-def _elements(file: Path) -> int:
-    """How many numbers a safetensors file holds, by its header; refuses one whose length is not what that says."""
+_HEADER_BYTES = 100_000_000  # as the package safetensors has it
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """The tensors of a safetensors file, by its header; refuses one whose length is not what that says."""
     size = file.stat().st_size
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if length > size - 8:
             raise ModelError(f"{file} is truncated: its header alone should take {length} bytes of {size}")
+        if length > _HEADER_BYTES:
+            raise ModelError(f"{file} is not a safetensors file: its header takes {length} bytes")
         try:
             header = json.loads(opened.read(length))
-            tensors = [entry for key, entry in header.items() if key != "__metadata__"]
-            end = max((entry["data_offsets"][1] for entry in tensors), default=0)
-            count = sum(prod(entry["shape"]) for entry in tensors)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            tensors = {key: entry for key, entry in header.items() if key != "__metadata__"}
+            end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             raise ModelError(f"{file} is not a safetensors file: {_first_line(error)}") from error
     if 8 + length + end != size:
         raise ModelError(f"{file} is truncated: it has {size} bytes and should have {8 + length + end}")
-    return count
+    try:
+        with opened_tensors(file) as found:  # which checks types, shapes and that nothing overlaps
+            return {name: list(found.get_slice(name).get_shape()) for name in found.keys()}  # noqa: SIM118
+    except ValueError as error:
+        raise ModelError(str(error)) from error

@@ -20,9 +20,8 @@ def table() -> dict[str, dict[str, Any]]:
 @cache
 def causal() -> tuple[str, ...]:
     """The presets that write text token by token."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as causal
-
-    return tuple(name for name, fields in table().items() if fields["architectures"][0] in causal.values())
+    ends = ("ForCausalLM", "LMHeadModel")
+    return tuple(name for name, fields in table().items() if fields["architectures"][0].endswith(ends))
 
 
 def configuration(name: str, changes: Mapping[str, Any] | None = None) -> Any:
@@ -35,11 +34,16 @@ def configuration(name: str, changes: Mapping[str, Any] | None = None) -> Any:
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 
-def causal_configuration(name: str, layers: int | None = None) -> Any:
-    """Of a preset that writes text; with ``layers``, of a model that ends after so many."""
+def check_causal(name: str) -> None:
+    """Refuses what is no preset that writes text."""
     if name not in causal():
         problem = f"{name} is no causal language model" if name in table() else f"there is no preset {name!r}"
         raise ModelError(f"{problem}; there are {', '.join(causal())}")
+
+
+def causal_configuration(name: str, layers: int | None = None) -> Any:
+    """Of a preset that writes text; with ``layers``, of a model that ends after so many."""
+    check_causal(name)
     whole = configuration(name)
     if layers is None:
         return whole

@@ -63,11 +63,14 @@ def _sizes(generated: Generated) -> list[tuple[str, str]]:
 
 
 def _here(generated: Generated, machine: Machine) -> list[tuple[str, str]]:
-    first, later = generated.steps[0], generated.steps[2:]
-    said = f"{seconds(first.seconds)} to the first token"
-    if later:  # the second step prepares the kernels of all that follow
-        said += f", then {1 / statistics.median(step.seconds for step in later):.1f} tokens/s"
-    return [("here", said + (" (no values: the card's mode is timing)" if machine.mode == "timing" else ""))]
+    """Running apart from compiling: the one happens for every token, the other when sizes come that are new."""
+    first, later = generated.steps[0], generated.steps[1:]
+    ran, compiled = f"{seconds(first.running)} to the first token", f"{seconds(first.compiling)} before the first token"
+    if later:
+        ran += f", then {len(later) / sum(step.running for step in later):.1f} tokens/s"
+        compiled += f", {seconds(sum(step.compiling for step in later))} between later ones"
+    ran += " (no values: the card's mode is timing)" if machine.mode == "timing" else ""
+    return [("here", ran), ("compiling", compiled)]
 
 
 def _card(generated: Generated) -> list[tuple[str, str]]:

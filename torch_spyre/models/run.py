@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
+from . import limits, presets
 from .command_line import (
+    add_trust,
+    check_there,
     compiler_at_work,
     ended_by_a_signal,
+    failures_of_the_model,
     import_models,
     need_transformers,
     refusals_of_the_card,
@@ -59,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", choices=("cpu",), help="run the same on the CPU in fp32 and say how far apart they are"
     )
+    add_trust(parser)
     parser.add_argument("--mode", choices=("run", "timing", "strict"), help="of the card; timing: no values, no memory")
     parser.set_defaults(command=run, compile=False)
 
@@ -78,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     if mode == "timing" and (arguments.compare or arguments.chat):
         raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
-    with ended_by_a_signal(), without_warnings(), refusals_of_the_card():
+    with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
         session = _Session(arguments, mode == "timing", progress)
         if arguments.chat:
             if session.tokenizer is None:
@@ -118,7 +123,8 @@ class _Session:
 
         if self.arguments.preset:
             return loading.from_preset(self.arguments.preset, self.arguments.layers)
-        return loading.from_directory(self.arguments.model or loading.BOX, weights_wanted=not self.timing)
+        directory, trusted = self.arguments.model or loading.BOX, self.arguments.trust_remote_code
+        return loading.from_directory(directory, weights_wanted=not self.timing, trusted=trusted)
 
     def _conjured(self) -> Any:
         from . import loading
@@ -161,7 +167,8 @@ class _Session:
             encoded = text.encode()
         except UnicodeEncodeError as error:
             raise ModelError(f"the prompt is no text in UTF-8: {error}") from error
-        tokens: list[int] = list(encoded) if self.tokenizer is None else self.tokenizer.encode(text)
+        with limits.bounded(f"the tokenizer of {self.source.name}"):
+            tokens: list[int] = list(encoded) if self.tokenizer is None else self.tokenizer.encode(text)
         if not tokens:
             raise ModelError("the prompt is empty: a model needs at least one token to go on from")
         vocabulary = self.source.vocabulary
@@ -193,7 +200,10 @@ class _Session:
         if not self.tokenizer.chat_template:
             return self.encode("\n\n".join(turn["content"].strip() for turn in turns))
         try:
-            return list(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+            with limits.bounded(f"the chat template of {self.source.name}"):
+                return list(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+        except ModelError:
+            raise
         except Exception as error:  # whatever a template raises
             raise ModelError(f"the chat template of {self.source.name} does not take this: {error}") from error
 
@@ -293,12 +303,19 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ModelError("--temperature is at least 0, and --top-p between 0 and 1")
     if not 0 <= arguments.seed < 2**63:
         raise ModelError(f"--seed {arguments.seed} is no number of 63 bits")
+    if arguments.model:
+        check_there(arguments.model)
+    if arguments.preset:
+        presets.check_causal(arguments.preset)
     need_transformers("spyre run")
 
 
 def _stop_tokens(model: Any) -> frozenset[int]:
     stops = model.generation_config.eos_token_id
-    return frozenset(stops if isinstance(stops, list) else [] if stops is None else [stops])
+    given = stops if isinstance(stops, list) else [] if stops is None else [stops]
+    if not all(isinstance(token, int) for token in given):
+        raise ModelError(f"the model's eos_token_id is {stops!r}, which is no token")
+    return frozenset(given)
 
 
 def _lines(first: str | None) -> Iterator[str]:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..progress import Progress
 from ..units import count, size
+from . import presets
 from .command_line import (
+    add_trust,
     compiler_at_work,
     ended_by_a_signal,
+    failures_of_the_model,
     import_models,
     need_transformers,
     peak_memory,
@@ -41,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the weights on the card")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="how many of the costliest ops to show")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all of it, every op included")
+    add_trust(parser)
     parser.set_defaults(command=run)
 
 
@@ -55,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     if mode != "timing":
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
-    with ended_by_a_signal(), without_warnings(), refusals_of_the_card():
+    with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
         source = _source(arguments)
         _check_room(arguments, source)
         model_size, phases = _time(arguments, source, progress)
@@ -103,17 +107,13 @@ def _context(arguments: argparse.Namespace) -> int:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    from . import loading, presets
+    from . import loading
 
     if arguments.model in presets.table():
         return loading.from_preset(arguments.model, arguments.layers)
-    if not Path(arguments.model).is_dir():
-        raise ModelError(
-            f"{arguments.model!r} is neither a preset nor a directory; presets are {', '.join(presets.causal())}"
-        )
     if arguments.layers is not None:
         raise ModelError("--layers is for presets: the layers of a model on disk depend on each other")
-    return loading.from_directory(Path(arguments.model), weights_wanted=False)
+    return loading.from_directory(Path(arguments.model), weights_wanted=False, trusted=arguments.trust_remote_code)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -122,6 +122,10 @@ def _check(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, option)
         if value is not None and value < 1:
             raise ModelError(f"--{option} {value}: it has to be at least 1")
+    if arguments.model not in presets.table() and not Path(arguments.model).is_dir():
+        raise ModelError(
+            f"{arguments.model!r} is neither a preset nor a directory; presets are {', '.join(presets.causal())}"
+        )
     need_transformers("spyre timing")
 
 

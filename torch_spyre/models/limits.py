@@ -1,0 +1,113 @@
+"""Limits of what a model's directory may ask for before a model is there: a configuration is data, whatever it says."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .errors import ModelError
+
+SECONDS = 20.0  # of processor time, for what takes one or two
+COUNTS = {"layer": 2_000, "expert": 100_000, "head": 100_000}  # by what a field's name has in it
+DEPTH = 50  # of objects in objects
+_OTHER_MEMORY = 1 << 30  # that may be asked for even if this machine says that it has less
+
+
+class _TooLong(BaseException):
+    """No Exception: libraries catch those."""
+
+
+def check_configuration(file: Path, fields: dict[str, Any], trusted: bool = False) -> None:
+    """Refuses numbers that no model has, before anything counts up to them, and code that is not ``trusted``."""
+    for name, value in _leaves(file, fields):
+        if isinstance(value, str) and name.endswith("_implementation") and "/" in value and not trusted:
+            raise ModelError(f"{file}: {name} is code from elsewhere, {value!r}: only --trust-remote-code executes it")
+        if isinstance(value, float) and math.isnan(value):
+            raise ModelError(f"{file}: {name} is not a number")
+        if isinstance(value, int | float):
+            most = next((most for part, most in COUNTS.items() if part in name), None)
+            if most is not None and abs(value) > most and math.isfinite(value):
+                raise ModelError(f"{file}: {name} is {value:.6g}, and at most {most} is taken")
+
+
+def _leaves(file: Path, fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What is in the objects and lists of a configuration, by the name of its field."""
+    stack: list[tuple[str, Any, int]] = [("", fields, 0)]
+    while stack:
+        name, value, depth = stack.pop()
+        if depth > DEPTH:
+            raise ModelError(f"{file} is nested deeper than {DEPTH} objects")
+        if isinstance(value, dict):
+            stack += ((str(key), each, depth + 1) for key, each in value.items())
+        elif isinstance(value, list):
+            stack += ((name, each, depth + 1) for each in value)
+        else:
+            yield name, value
+
+
+@contextmanager
+def bounded(what: str) -> Iterator[None]:
+    """What runs inside may take a while and the memory that is free, and is then ended with a ModelError."""
+    try:
+        with _processor_time(SECONDS), _memory():
+            yield
+    except _TooLong:
+        raise ModelError(f"{what} takes more than {SECONDS:.0f} seconds: it is not tried any longer") from None
+    except MemoryError:
+        raise ModelError(f"{what} takes more memory than this machine has free") from None
+
+
+@contextmanager
+def _processor_time(seconds: float) -> Iterator[None]:
+    """Signals come to the main thread; elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signal_number: int, frame: FrameType | None) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)  # and again, if somebody caught it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Asking for more than is free fails inside, where it would end in this process being killed."""
+    available = available_memory()
+    if available is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    limits = [
+        mapped + max(available, _OTHER_MEMORY),
+        *(each for each in (soft, hard) if each != resource.RLIM_INFINITY),
+    ]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def available_memory() -> int | None:
+    """Bytes that this machine has free; None where it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
