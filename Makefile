@@ -6,6 +6,10 @@
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
 # make fuzz     10,000 random programs on the card against the CPU, and 200 with many plans against each other
 #               (COUNT=, SEED=); failures land in build/fuzz
+# make mutation 2,000 damaged inputs of everything that is parsed (COUNT=, SEED=, KIND=); failures land in build/mutation
+# make nightly  all that is too long for make test: slow tests, generic, coverage, fuzz, 50,000 damaged inputs, models.
+#               SHARD=i/n does a part of it, RETRY=1 what failed again; what is done stays done until the next commit;
+#               build/nightly/COMMIT has the summary, as text and as JSON, and a log for each job
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
@@ -23,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz models bench lint format clean
+.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench lint format clean
 MAKEFLAGS += --no-builtin-rules
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
@@ -50,6 +54,12 @@ generic: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(or $(COUNT),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
 	$(BIN)/python -m tests.fuzz --plans --count $(or $(COUNT),200) --seed $(or $(SEED),0) --jobs $(JOBS)
+
+mutation: setup
+	$(BIN)/python -m tests.mutation --count $(or $(COUNT),2000) --seed $(or $(SEED),0) $(if $(KIND),--kind $(KIND))
+
+nightly: setup
+	$(BIN)/python -m tests.nightly --shard $(or $(SHARD),1/1) --jobs $(JOBS) $(if $(RETRY),--retry)
 
 models: setup
 	$(BIN)/python -m tests.models.tracker

@@ -36,6 +36,12 @@ def python() -> Run:
 def quiet_card() -> Iterator[None]:
     """Each test finds the default streams, no errors left over, and leaves none behind."""
     torch.spyre.set_downcast_warning(False)
+    mode = os.environ.get("SPYRE_CARD")
     yield
+    # `spyre timing`, called in this process, sets the mode of the processes that later tests start.
+    if mode is None:
+        os.environ.pop("SPYRE_CARD", None)
+    else:
+        os.environ["SPYRE_CARD"] = mode
     torch.spyre.set_stream(torch.spyre.default_stream())
     torch.spyre.synchronize()

@@ -153,12 +153,9 @@ def _expect_devices(got: Any, like: Any) -> None:
 
 
 def _refusal(error: Exception, like: Any) -> bool:
-    """Whether the op raised because it makes numbers, or strides, that the card is known not to have."""
+    """Whether the op raised because it makes numbers that the card is known not to have."""
     text = str(error)
-    if (
-        "does not fit the card, which keeps int64 in 32 bits" in text
-        or "only supports contiguous memory format" in text
-    ):
+    if "does not fit the card, which keeps int64 in 32 bits" in text:
         return True
     dtypes = {x.dtype for x in tree_leaves(like) if isinstance(x, Tensor)}
     return "Spyre backend" in text and any(dtype not in HELD for dtype in dtypes)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import queue
-import select
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
+
+from tests import workers
 
 from .check import Result
 
@@ -61,27 +58,20 @@ class _Worker:
         log = Path(self.folder.name, "log")
         log.touch()
         environment = {
-            **os.environ,
             "TORCH_SPYRE_DEBUG": "1",
             "SPYRE_LOG_FILE": str(log),
             "TORCH_SPYRE_DOWNCAST_WARN": "0",
             "TORCH_SPYRE_FALLBACK_WARN": "0",
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.coverage.worker"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,  # what select says is then all there is
-        )
+        self.process = workers.Worker("tests.coverage.worker", environment=environment)
+        self.process.start()
         message = self._receive(START)
         if isinstance(message, str):
             raise RuntimeError(f"A worker does not start: {message}. See python -m tests.coverage.worker.")
 
     def run(self, task: dict[str, Any], results: list[Result]) -> bool:
         """Adds to ``results``; False if the process died on the way: call it again on a new one for the rest."""
-        self._send(task)
+        self.process.send(task)
         now = Result(task["op"], task["mode"], "", -1)
         while True:
             message = self._receive(task["limit"] + GRACE)
@@ -98,25 +88,12 @@ class _Worker:
                 results.append(now)
                 task["done"].append([now.dtype, now.sample])
 
-    def _send(self, task: dict[str, Any]) -> None:
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(json.dumps(task).encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # seen at the next read
-
     def _receive(self, seconds: float) -> dict[str, Any] | str:
-        assert self.process.stdout
-        if not select.select([self.process.stdout], [], [], seconds)[0]:
-            return "hangs"
-        line = self.process.stdout.readline()
-        if line:
-            return json.loads(line)
-        code = self.process.wait()
-        return f"died of signal {-code}" if code < 0 else f"ended with status {code}"
+        try:
+            return self.process.receive(seconds)
+        except workers.Lost as lost:
+            return str(lost)
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.process.close()
         self.folder.cleanup()

@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--shrink", type=int, default=20, help="failures that are made small (20)")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="where failing programs go (build/fuzz)")
+    parser.add_argument("--json", type=Path, help="where to write how many passed and failed")
     parser.add_argument(
         "--plans",
         action="store_true",
@@ -25,6 +26,8 @@ def main() -> int:
     seeds = range(options.seed, options.seed + options.count)
     summary = fuzz(seeds, options.jobs, _show, "all" if options.plans else "")
     print(f"\r{summary}")
+    if options.json is not None:
+        options.json.write_text(summary.to_json())
     for i, found in enumerate(summary.found):
         _report(shrunk(found) if i < options.shrink else found, options.out)
     return 1 if summary.found else 0

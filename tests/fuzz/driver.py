@@ -43,6 +43,10 @@ class Summary:
     settings: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
 
+    def to_json(self) -> str:
+        failed = len(self.found)
+        return json.dumps({"passed": self.count - failed - self.refused, "failed": failed, "skipped": self.refused})
+
     def __str__(self) -> str:
         lines = [
             f"{self.count} programs ({self.compiled} compiled), {self.steps} steps, {self.seconds:.0f} s: "
@@ -152,7 +156,7 @@ def shrunk(found: Found) -> Found:
     def run(program: Program) -> Failure | None:
         mode = program.settings.mode
         answer = workers[mode].run(program)
-        if found.failure.kind == "modes":
+        if found.program.settings.plans:
             answer = _compared(answer, workers[OTHER[mode]].run(program))
         return failure_of(answer)
 

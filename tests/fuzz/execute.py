@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,7 +85,7 @@ def without_hints(program: Program) -> Program:
 def _compare_plans(program: Program) -> Checked:
     """Whether the results are the same with every plan, bit for bit."""
     names = [*program.outputs, *program.given()]
-    run_with = _planned(program)
+    run_with = planned_run(program)
     first, time = run_with({})
     faster, unhinted = False, without_hints(program)
     for plan in PLANS[program.settings.plans]:
@@ -99,13 +99,17 @@ def _compare_plans(program: Program) -> Checked:
             faster = time < other
         if failure := _differing_bits(names, found, first, str(plan)):
             return Checked(failure)
-    if unhinted != program and (failure := _differing_bits(names, _planned(unhinted)({})[0], first, "no hints")):
+    if unhinted != program and (failure := _differing_bits(names, planned_run(unhinted)({})[0], first, "no hints")):
         return Checked(failure)
-    digest = hashlib.sha256(b"".join(_bits(tensor).numpy().tobytes() for tensor in first)).hexdigest()
-    return Checked(None, unhinted != program, faster, digest)
+    return Checked(None, unhinted != program, faster, digest(first))
 
 
-def _planned(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor], float]]:
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Of the bits of tensors on the host."""
+    return hashlib.sha256(b"".join(_bits(tensor).numpy().tobytes() for tensor in tensors)).hexdigest()
+
+
+def planned_run(program: Program) -> Callable[[dict[str, Any]], tuple[list[Tensor], float]]:
     """Runs the program with a plan: gives its results, on the host, and their modelled time."""
     compute, given = _functions(program, "inductor")
 

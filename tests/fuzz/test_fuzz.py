@@ -108,7 +108,7 @@ def test_other_strides_are_found():
 
 def test_other_bits_are_found(monkeypatch):
     """A card that rounds otherwise on three cores."""
-    planned = execute._planned
+    planned = execute.planned_run
 
     def off_by_a_bit(program: Program):
         def run(plan):
@@ -120,7 +120,7 @@ def test_other_bits_are_found(monkeypatch):
     program = add_one("float32", Step("v0", "mul", ("a0", "a1"), {}))
     few = replace(program, settings=Settings(compiled=True, plans="few"))
     assert execute.check(few).failure is None
-    monkeypatch.setattr(execute, "_planned", off_by_a_bit)
+    monkeypatch.setattr(execute, "planned_run", off_by_a_bit)
     found = execute.check(few).failure
     assert found is not None and found.kind == "plans"
     assert found.what == "v0: 35 of 35 elements are others with {'sencores': 3}"

@@ -1,0 +1,47 @@
+"""``python -m tests.nightly``: all that is too long for ``make test``. Stopped and started again, it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+from tests.nightly import jobs, runner, summary
+from tests.shards import parse_shard
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly", description="Run what is too long for make test.")
+    parser.add_argument("layers", nargs="*", help="only these layers")
+    parser.add_argument("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="part I of N of the jobs")
+    parser.add_argument("--jobs", type=int, default=2, help="processes of a job (2)")
+    parser.add_argument("--retry", action="store_true", help="run again what failed")
+    parser.add_argument("--list", action="store_true", help="show the jobs of this shard")
+    parser.add_argument("--state", type=Path, default=jobs.ROOT / "build/nightly", help="where results are kept")
+    options = parser.parse_args()
+    every = [job for job in jobs.table(options.jobs) if not options.layers or job.layer in options.layers]
+    if not every:
+        parser.error("no such layer; there are " + ", ".join(dict.fromkeys(job.layer for job in jobs.table(1))))
+    mine = runner.shard(every, *options.shard)
+    if options.list:
+        for job in mine:
+            print(f"{job.minutes:6.1f} min  {job.layer:<14} {job.name}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and the job with it
+    commit = runner.commit()
+    state = options.state / commit
+    outcomes = runner.run(mine, state, lambda line: print(line, flush=True), options.retry)
+    # What other shards left here counts too: directories of several machines, put together, give one summary.
+    others = [found for job in every if job not in mine and (found := runner.finished(job, state)) is not None]
+    known = {each.name for each in (*outcomes, *others)}
+    found = summary.summarize([*outcomes, *others], commit, [job.name for job in every if job.name not in known])
+    (state / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    (state / "summary.txt").write_text(summary.text(found) + "\n")
+    print(summary.text(found))
+    return 1 if any(outcome.failed for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

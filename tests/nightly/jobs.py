@@ -1,0 +1,71 @@
+"""What runs at night, as a table: all that is too long for ``make test``, in parts that one machine does in a while."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command in the root of the repository, and how long it is expected to take.
+
+    ``{result}`` in the command is the file that it writes its counts to: JUnit's XML, or JSON with ``passed``,
+    ``failed`` and ``skipped``. A command without one counts as one test, by its exit code. ``needs``: a file without
+    which there is nothing to run.
+    """
+
+    name: str
+    layer: str
+    command: tuple[str, ...]
+    minutes: float
+    needs: str = ""
+
+
+def table(jobs: int) -> list[Job]:
+    """Every job; each may use so many processes."""
+    return [
+        Job("card tests", "card", ("build/dev/card_tests",), 1),
+        *_pytest("slow tests", "tests", 8, 12, jobs, "-m", "slow", "--ignore=tests/generic"),
+        *_pytest("generic ops", "tests/generic", 8, 15, jobs),
+        Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs)), 60),
+        *_fuzz(10, 1000, jobs),
+        *_plans(4, 50, jobs),
+        *_mutation(25, 2000, jobs),
+        Job("models", "models", _python("tests.models.tracker"), 30),
+        Job("architectures", "models", _python("tests.models.sweep"), 90, needs="tests/models/sweep"),
+    ]
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _pytest(layer: str, where: str, parts: int, minutes: float, jobs: int, *more: str) -> Iterator[Job]:
+    processes = ("--numprocesses", str(jobs), "--dist", "worksteal", "--junitxml", "{result}")
+    for part in range(1, parts + 1):
+        chosen = ("-p", "tests.nightly.part", "--part", f"{part}/{parts}", *more)
+        yield Job(f"{layer} {part}", layer, _python("pytest", where, "-q", *processes, *chosen), minutes)
+
+
+def _fuzz(parts: int, count: int, jobs: int) -> Iterator[Job]:
+    for part in range(parts):
+        chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
+        yield Job(f"fuzz {part + 1}", "fuzz", _python("tests.fuzz", *chosen), 6)
+
+
+def _plans(parts: int, count: int, jobs: int) -> Iterator[Job]:
+    for part in range(parts):
+        chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
+        yield Job(f"fuzz plans {part + 1}", "fuzz plans", _python("tests.fuzz", "--plans", *chosen), 10)
+
+
+def _mutation(parts: int, count: int, jobs: int) -> Iterator[Job]:
+    for part in range(parts):
+        cases = ("--count", str(count), "--first", str(part * count), "--seed", "1")
+        chosen = (*cases, "--jobs", str(max(jobs // 2, 1)), "--json", "{result}")  # of pairs of processes
+        yield Job(f"mutation {part + 1}", "mutation", _python("tests.mutation", *chosen), 2)
