@@ -1,4 +1,7 @@
 // Preparing and launching card programs and the plans made of them.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -360,7 +363,11 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   };
   const bool updates = updates_written(step);
   const Block& target = *held[0].block;
-  std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
+  // core + 1, at an element's first byte. Pages of it that nobody writes take no memory.
+  const std::unique_ptr<uint8_t, decltype(&std::free)> writers(
+      static_cast<uint8_t*>(std::calloc(std::max<int64_t>(target.bytes, 1), 1)), &std::free);
+  if (!writers) throw std::bad_alloc();
+  uint8_t* const writer = writers.get();
   for (int core = 0; core < step.cores(); ++core)
     each(core, 0, [&](int64_t at) {
       if (writer[at] && writer[at] != core + 1)
@@ -391,11 +398,34 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
     });
 }
 
+namespace {
+
+constexpr int64_t kLargeRange = int64_t{64} << 20;
+
+// Zeros. Pages of a large range are given back instead: the system gives zeros for those that are used, and a program
+// that reads a few elements far apart takes no more memory than these.
+void clear(std::byte* from, int64_t bytes) {
+  std::byte* const end = from + bytes;
+  const auto up = [](std::byte* at) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + page - 1) / page * page);
+  };
+  std::byte* const first = up(from);
+  std::byte* const last = up(end) == end ? end : up(end) - sysconf(_SC_PAGESIZE);
+  if (bytes < kLargeRange || madvise(first, static_cast<size_t>(last - first), MADV_DONTNEED) != 0) {
+    std::memset(from, 0, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memset(from, 0, static_cast<size_t>(first - from));
+  std::memset(last, 0, static_cast<size_t>(end - last));
+}
+
+}  // namespace
+
 void Card::run_job(Job& job) {
   for (size_t i = 0; i < job.plan->undefined.size(); ++i)
     for (const auto& [low, high] : job.plan->undefined[i])
-      std::memset(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, 0,
-                  static_cast<size_t>(high - low));
+      clear(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, high - low);
   for (size_t i = 0; i < job.plan->steps.size(); ++i) {
     const JobStep& step = job.plan->steps[i];
     const auto where = [&] {
