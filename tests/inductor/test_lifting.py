@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torch_spyre._C import SpyreTensorLayout, canonical_layout
+from torch_spyre._inductor.layout.coordinates import Coordinates
+from torch_spyre._inductor.layout.device_ir import Plan
+from torch_spyre._inductor.layout.lift_views import NotAligned, lift
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, contiguous
-from torch_spyre._inductor.passes.lift_views import Coordinates, NotAligned, lift
-from torch_spyre._inductor.passes.plan import Plan
 
 
 def coordinates_at(side: Coordinates, point: tuple[int, ...]) -> list[int]:

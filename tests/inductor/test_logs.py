@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.logging import artifacts_in, log_pass, save_artifacts
+from torch_spyre.logging import artifacts_in, log_pass, save_artifacts
 
 SAY = """
     from torch_spyre._inductor.logging import log_pass

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch_spyre import timing
 from torch_spyre._inductor import compiler, config
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
-from torch_spyre._inductor.passes import tile_products
-from torch_spyre._inductor.passes.problem import repeated
-from torch_spyre._inductor.passes.regions import Part, residence
+from torch_spyre._inductor.planning import tile_products
+from torch_spyre._inductor.planning.core_tiles import Part, residence
+from torch_spyre._inductor.planning.search_space import repeated
 from torch_spyre.ops.attention import written_out
 
 

@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from torch_spyre import _C
+from torch_spyre._inductor.layout.device_ir import DeviceOp, Plan
+from torch_spyre._inductor.layout.lift_ops import lift_ops
+from torch_spyre._inductor.layout.propagate_layouts import follow_rules
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp, contiguous
-from torch_spyre._inductor.passes.build_specs import build_specs, inside
-from torch_spyre._inductor.passes.lift_ops import lift_ops
-from torch_spyre._inductor.passes.lx_copies import LxCopy, with_copies
-from torch_spyre._inductor.passes.plan import DeviceOp, Plan
-from torch_spyre._inductor.passes.propagate_layouts import propagate_layouts
-from torch_spyre._inductor.passes.regions import part_of, points_of, residence
-from torch_spyre._inductor.passes.relayout import relayout, relayout_us
-from torch_spyre._inductor.passes.uses import takes_the_place_of
+from torch_spyre._inductor.passes.build_specs import build_specs
+from torch_spyre._inductor.planning.core_tiles import part_of, points_of, residence
+from torch_spyre._inductor.planning.liveness import takes_the_place_of
+from torch_spyre._inductor.planning.lx_copies import LxCopy, with_copies
+from torch_spyre._inductor.planning.relayout import relayout, relayout_us
 from torch_spyre.backend import compile_bundle
 from torch_spyre.card import description
 from torch_spyre.execution.launches import Launch
 from torch_spyre.ir import bundle
-from torch_spyre.ir.folds import core_slices
+from torch_spyre.ir.core_split import core_slices
 from torch_spyre.ir.op_spec import parse_op_spec, print_op_spec, to_json, verify_all
 from torch_spyre.timing.attribution import attribute
 
@@ -34,7 +34,7 @@ def planned(kernel: Kernel) -> Plan:
         b.name: _C.SpyreTensorLayout(b.size, b.stride, b.dtype, list(range(len(b.size)))) for b in kernel.inputs()
     }
     plan = Plan(kernel, dict.fromkeys(layouts, 0), layouts, 32, 1 << 28)
-    propagate_layouts(plan, by_default=True)
+    follow_rules(plan, by_default=True)
     lift_ops(plan)
     return plan
 
@@ -115,7 +115,7 @@ def places(plan: Plan, op: DeviceOp, side, origin):
 
 
 def agrees(plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, copy: DeviceOp) -> None:
-    source, local = copy.sides[0], inside(copy.sides[0], copy.across)
+    source, local = copy.sides[0], copy.sides[0].inside(copy.across)
     has = {at: place for place, at in places(plan, writer, writer.sides[-1], source.constant)}
     wants = dict(places(plan, reader, reader.sides[position], source.constant))
     brought = {}
@@ -201,7 +201,9 @@ def over_the_ring(plan: Plan, position: int) -> tuple[dict, list]:
     plan.lx = {"t": (256, source), target: (256 + source.bytes, there)}
     plan.device_ops = with_copies([writer, reader], [LxCopy("t", copy, 1, (1,))])
     arguments = [*plan.kernel.inputs(), *plan.kernel.outputs()]
-    specs = build_specs(plan, {buffer.name: i for i, buffer in enumerate(arguments)})
+    plan.arguments = {buffer.name: i for i, buffer in enumerate(arguments)}
+    build_specs(plan)
+    specs = plan.specs
     verify_all(specs)
     chain, texts = bundle.emit("k", specs)
     return compile_bundle("k", texts, [plan.layouts[b.name].device_bytes() for b in arguments], 0, chain), specs

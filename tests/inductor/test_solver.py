@@ -13,12 +13,12 @@ import torch.nn.functional as F
 
 from torch_spyre import timing
 from torch_spyre._inductor import config
-from torch_spyre._inductor.passes import divide_work, plan_memo, plan_together
-from torch_spyre._inductor.passes.divisions import divisions
-from torch_spyre._inductor.passes.problem import Problem, repeated
-from torch_spyre._inductor.passes.proof import Proof
-from torch_spyre._inductor.passes.solve_exactly import solve_exactly
-from torch_spyre.execution import store
+from torch_spyre._inductor.planning import divide_work, joint_search, plan_cache
+from torch_spyre._inductor.planning.cp_sat import solve_exactly
+from torch_spyre._inductor.planning.divisions import divisions
+from torch_spyre._inductor.planning.optimality import Proof
+from torch_spyre._inductor.planning.search_space import Problem, repeated
+from torch_spyre.caching import store
 from torch_spyre.ops.attention import written_out
 
 
@@ -38,7 +38,7 @@ class Given:
     def planned(self, **settings) -> list:
         self.reset()
         with config.patch(**settings):
-            plan_together.plan_together(self.plan, self.fixed, self.costs)
+            joint_search.plan_together(self.plan, self.fixed, self.costs)
         return [tuple(op.slices) for op in self.plan.device_ops]
 
     def reset(self) -> None:
@@ -76,8 +76,8 @@ class _Seen(Exception):
 def folder(tmp_path, monkeypatch):
     """Where plans lie."""
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path))
-    monkeypatch.setattr(plan_memo.PLANS, "counts", Counter())
-    monkeypatch.setattr(plan_memo.PLANS, "bytes_used", {})
+    monkeypatch.setattr(plan_cache.PLANS, "counts", Counter())
+    monkeypatch.setattr(plan_cache.PLANS, "bytes_used", {})
     return tmp_path / "spyre" / "plans"
 
 
@@ -235,7 +235,7 @@ def test_few_divisions_are_enough_and_are_said_to_be(given, no_folder, monkeypat
     pytest.importorskip("ortools")
     it = given(block, BLOCK, sencores=4)
     everything = solve_exactly(it.problem(), it.start, {})[1]
-    monkeypatch.setattr("torch_spyre._inductor.passes.solve_exactly.ALL", 0)
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.ALL", 0)
     found, proof = solve_exactly(it.problem(), it.start, {})
     assert (proof.status, proof.scope) == ("optimal", "candidates")
     assert proof.bound_us >= everything.bound_us - 1e-6, "fewer choices, and better"
@@ -260,7 +260,7 @@ def test_few_pairs_over_the_ring_are_said_to_be_few(given, no_folder, monkeypatc
     it.planned(solver="exact")
     everything = it.plan.planner
     assert everything["scope"] == "all"
-    monkeypatch.setattr("torch_spyre._inductor.passes.solve_exactly.PAIRS", 1)
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.PAIRS", 1)
     it.planned(solver="exact")
     few = it.plan.planner
     assert (few["status"], few["scope"]) == ("optimal", "ring between candidates")
@@ -305,7 +305,7 @@ def test_without_the_solver(given, no_folder, monkeypatch):
 
 
 def stats():
-    return tuple(plan_memo.PLANS.stats().values())
+    return tuple(plan_cache.PLANS.stats().values())
 
 
 def never(*_):
@@ -316,7 +316,7 @@ def test_a_plan_is_found_again(given, folder, monkeypatch):
     it, again = given(block, BLOCK), given(block, BLOCK)
     searched = it.planned()
     assert searched != it.start
-    monkeypatch.setattr(plan_together._Search, "improve", never)
+    monkeypatch.setattr(joint_search._Search, "improve", never)
     assert again.planned() == searched
     assert again.plan.planner["objective_us"] == it.plan.planner["objective_us"]
     assert stats() == (1, 1, 0, 0)
@@ -345,10 +345,10 @@ def test_another_problem_is_another_plan(change, given, folder, monkeypatch, tmp
     elif change == "room":
         monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.5")
     elif change == "compiler":
-        monkeypatch.setattr(plan_memo, "compiler_version", lambda: "another")
+        monkeypatch.setattr(plan_cache, "compiler_version", lambda: "another")
     else:
-        constants = plan_memo.description.constants()
-        monkeypatch.setattr(plan_memo.description, "constants", lambda: {**constants, "dram_gb_per_s": 100.0})
+        constants = plan_cache.description.constants()
+        monkeypatch.setattr(plan_cache.description, "constants", lambda: {**constants, "dram_gb_per_s": 100.0})
     it.planned()
     assert stats() == (0, 2, 0, 0)
 
@@ -394,8 +394,8 @@ def test_a_plan_that_does_not_fit_is_not_used(wrong, given, folder, monkeypatch)
             bad[at] = searched[at]
         else:
             bad[at] = (7,) * len(bad[at])
-    monkeypatch.setattr(plan_memo.PLANS, "find", lambda *_: plan_memo.Known(bad, {}, Proof()))
-    monkeypatch.setattr(plan_memo.PLANS, "keep", lambda *_: None)
+    monkeypatch.setattr(plan_cache.PLANS, "find", lambda *_: plan_cache.Known(bad, {}, Proof()))
+    monkeypatch.setattr(plan_cache.PLANS, "keep", lambda *_: None)
     found = it.planned()
     if wrong == "fixed":
         assert found[at] == it.start[at]
@@ -407,9 +407,9 @@ def test_a_layer_serves_every_depth(given, folder, monkeypatch, tmp_path):
     shallow, deep = given(layers, of_layers(2)), given(layers, of_layers(7))
     shallow.planned()
     tried = []
-    evaluate = plan_together._Search._evaluate
+    evaluate = joint_search._Search._evaluate
     monkeypatch.setattr(
-        plan_together._Search, "_evaluate", lambda *args, **more: tried.append(0) or evaluate(*args, **more)
+        joint_search._Search, "_evaluate", lambda *args, **more: tried.append(0) or evaluate(*args, **more)
     )
     found = deep.planned()
     known, objective = len(tried), deep.plan.planner["objective_us"]
@@ -418,7 +418,7 @@ def test_a_layer_serves_every_depth(given, folder, monkeypatch, tmp_path):
     tried.clear()
     deep.planned()
     assert known < len(tried) / 4
-    assert objective <= deep.plan.planner["objective_us"] + plan_together.GAIN
+    assert objective <= deep.plan.planner["objective_us"] + joint_search.GAIN
     begin, period, end = repeated(deep.problem().keys)
     assert found[begin : end - period] == found[begin + period : end] != deep.start[begin + period : end]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..ir.folds import json_number
+from ..ir.core_split import json_number
 from ..ir.superdsc import body, constant_value
 from ..ops.table import OPS
 

@@ -25,6 +25,11 @@ def constants() -> dict[str, float]:
     return _selected(given, os.getcwd() if given else "")
 
 
+def stick_bytes() -> int:
+    """Bytes of a stick, the unit of transfer and of layouts."""
+    return int(constants()["stick_bytes"])
+
+
 @cache  # planners ask ten thousand times, and a Path takes longer to make than they do
 def _selected(given: str, directory: str) -> dict[str, float]:
     return _read(Path(directory, given) if given else OWN.absolute())

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ops.table import OPS, OpRow
 from .coordinates import Access, access, device_bytes
-from .folds import (
+from .core_split import (
     Dim,
     constant_data,
     core_ids,

@@ -10,7 +10,7 @@ from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
 from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
-from .folds import BY_NATURE, divided, is_given
+from .core_split import BY_NATURE, divided, is_given
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec, TensorArg

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from .._C import DataFormats
 from ..card import description
 from ..ops.table import OPS, OpRow
-from .folds import (
+from .core_split import (
     BY_NATURE,
     Dim,
     constant_data,

@@ -18,6 +18,10 @@ Unit = Literal["sfp", "pt"]
 Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "attention", "indirect", "order"]
 
 
+# Formats of one byte that the second operand of a matmul may have: the op widens them as it reads.
+WIDENED_BY_MATMUL = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
 @dataclass(frozen=True)
 class OpRow:
     """One op of the card.

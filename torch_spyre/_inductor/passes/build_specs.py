@@ -9,16 +9,16 @@ import sympy
 from ..._C import get_device_dtype
 from ...ir.op_spec import IndirectAccess, LoopSpec, OpSpec, TensorArg, symbol
 from ...ops.table import OPS
+from ..layout.coordinates import Coordinates
+from ..layout.device_ir import DeviceOp, Plan
 from ..loop_ir import Access, Constant, Given, Parameter
-from .lift_views import Coordinates
-from .plan import DeviceOp, Plan
 
 _symbols = [sympy.Symbol(f"c{i}", integer=True, nonnegative=True) for i in range(32)]
 
 
-def build_specs(plan: Plan, arguments: dict[str, int]) -> list[OpSpec | LoopSpec]:
-    """``arguments``: position of each argument buffer in the launch."""
-    return _nested([(op.op.turns, _spec(plan, op, arguments)) for op in plan.device_ops], 0)
+def build_specs(plan: Plan) -> None:
+    """Fills ``plan.specs``."""
+    plan.specs = _nested([(op.op.turns, _spec(plan, op)) for op in plan.device_ops], 0)
 
 
 def _nested(specs: list[tuple[tuple[tuple[int, int], ...], OpSpec]], depth: int) -> list[OpSpec | LoopSpec]:
@@ -37,7 +37,7 @@ def _turn_symbol(depth: int) -> sympy.Symbol:
     return symbol(f"t{depth}")
 
 
-def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
+def _spec(plan: Plan, op: DeviceOp) -> OpSpec:
     kind = OPS[op.op.name].kind
     symbols = _symbols[: len(op.counts)]
     info: dict[str, object] = {"source": op.op.source}
@@ -61,16 +61,9 @@ def _spec(plan: Plan, op: DeviceOp, arguments: dict[str, int]) -> OpSpec:
         table = (kind == "gather" and position == 0) or (kind == "scatter" and position == len(accesses) - 1)
         indices = [i.operand for i in op.op.indirect] if table else []
         across = op.across if position == 0 else ()
-        args.append(_argument(plan, access, side, symbols, indices, arguments, position < len(accesses) - 1, across))
+        args.append(_argument(plan, access, side, symbols, indices, position < len(accesses) - 1, across))
     space = {s: (n, cores) for s, n, cores in zip(symbols, op.counts, op.slices, strict=True)}
     return OpSpec(op.op.name, bool(op.reduced), space, args, info)
-
-
-def inside(side: Coordinates, across: tuple[int, ...]) -> list[list[int]]:
-    """The steps of an operand in LX: loops that move from core to core move nowhere inside."""
-    return [
-        [0] * len(row) if cores else row for row, cores in zip(side.steps, across or [0] * len(side.steps), strict=True)
-    ]
 
 
 def _number(value: Parameter) -> float | str:
@@ -83,7 +76,6 @@ def _argument(
     side: Coordinates,
     symbols: list[sympy.Symbol],
     indices: list[int],
-    arguments: dict[str, int],
     is_input: bool,
     across: tuple[int, ...],
 ) -> TensorArg:
@@ -93,7 +85,7 @@ def _argument(
     coordinates = []
     stick = symbols[side.stick] if side.stick >= 0 else None
     for dim in range(lane + 1):
-        moving = [(s, row[dim]) for s, row in zip(symbols, inside(side, across), strict=True) if row[dim]]
+        moving = [(s, row[dim]) for s, row in zip(symbols, side.inside(across), strict=True) if row[dim]]
         coordinates.append(sympy.Add(side.constant[dim], *(s * n for s, n in moving if dim != lane or s is not stick)))
     if stick is not None:
         coordinates[lane] = sympy.Mod(stick, elements)
@@ -121,7 +113,7 @@ def _argument(
         where["pool"] = plan.pool[access.buffer]
     return TensorArg(
         is_input=is_input,
-        arg_index=-1 if where else arguments[access.buffer],
+        arg_index=-1 if where else plan.arguments[access.buffer],
         device_dtype=layout.device_dtype,
         device_size=size,
         device_coordinates=coordinates,

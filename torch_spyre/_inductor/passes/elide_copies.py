@@ -13,12 +13,17 @@ import torch
 
 from ..._C import get_device_dtype
 from ...ops.table import OPS
+from .. import config
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
-from .compose import composed, dims_between
+from ..loop_ir.affine import composed, dims_between
 
 
-def elide_copies(kernel: Kernel, into_arguments_only: bool = False) -> None:
-    """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
+def elide_copies(kernel: Kernel) -> None:
+    """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place.
+
+    Ops that are planned one by one keep the copies between internal buffers, as the public compiler does.
+    """
+    into_arguments_only = config.planning == "op_by_op"
     ops: list[LoopOp | None] = list(kernel.ops)
     touching: dict[str, set[int]] = defaultdict(set)
     for at, op in enumerate(kernel.ops):

@@ -14,13 +14,12 @@ from math import prod
 import torch
 
 from ..._C import get_device_dtype
-from ...ops.table import OPS
+from ...ops.table import OPS, WIDENED_BY_MATMUL
 from ..loop_ir import Access, Constant, Kernel, LoopOp
-from .compose import Dims, composed, dims_between
+from ..loop_ir.affine import Dims, composed, dims_between
 from .dead_code import dead_code
 
 READERS = ("pointwise", "reduction", "matmul", "attention")
-ONE_BYTE = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
 REAL = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -64,7 +63,7 @@ def _is_plain(kernel: Kernel, copy: LoopOp) -> bool:
 
 
 def _widens_bytes(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
-    return kernel.buffers[source.buffer].dtype in ONE_BYTE and kernel.buffers[copy.out.buffer].dtype in REAL
+    return kernel.buffers[source.buffer].dtype in WIDENED_BY_MATMUL and kernel.buffers[copy.out.buffer].dtype in REAL
 
 
 def _reading(op: LoopOp, copy: LoopOp, source: Access, only_weights: bool) -> LoopOp | None:

@@ -1,0 +1,113 @@
+"""Which part of an operand a core has: where it begins on the card, and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import prod
+from operator import add
+
+from ...ir.core_split import divided
+from ..layout.coordinates import Coordinates
+from ..layout.device_ir import DeviceOp, LxPlacement, ceil_div
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the cores have of an operand, in device coordinates."""
+
+    origin: tuple[int, ...]  # of core 0
+    apart: tuple[tuple[int, ...], ...]  # by core: how far behind core 0 it begins
+    size: tuple[int, ...]  # in whole sticks
+
+
+def can_hold(op: DeviceOp, side: Coordinates, slices: Sequence[int]) -> bool:
+    """Whether a core that carries out its part of the op finds its part of the operand in its own LX."""
+    folds_together = any(cores > 1 for cores in slices[len(op.counts) - op.reduced :])
+    return not folds_together and not side.jumps and all(step >= 0 for row in side.steps for step in row)
+
+
+def lies_still(side: Coordinates) -> bool:
+    """No index leads elsewhere, no loop around the op moves it on, it is not walked backwards."""
+    return not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
+
+
+def fills_its_box(op: DeviceOp, side: Coordinates) -> bool:
+    """Whether an operand's points leave no sticks out between the first and the last along any dimension."""
+    for dim in range(len(side.constant) - 1):
+        ways = [
+            (row[dim], n) for loop, (row, n) in enumerate(zip(side.steps, op.counts, strict=True)) if loop != side.stick
+        ]
+        if side.stick >= 0 and dim == side.tile_dim:
+            ways.append((1, ceil_div(op.counts[side.stick], side.elements)))
+        reached = 1
+        for step, n in sorted(way for way in ways if way[0] and way[1] > 1):
+            if step > reached:
+                return False
+            reached += step * (n - 1)
+    return True
+
+
+def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
+    """What every core but the last takes of each loop: whole sticks of all that lies along it."""
+    points = list(op.counts)
+    for loop, cores in enumerate(slices):
+        if cores > 1:
+            unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
+            points[loop] = divided("", points[loop], cores, unit).points
+    return points
+
+
+def part_of(op: DeviceOp, side: Coordinates, elements: int, slices: Sequence[int]) -> Part:
+    """The part of an operand that each core has if the loops are shared so."""
+    points = points_of(op, slices)
+    apart: list[tuple[int, ...]] = [(0,) * len(side.constant)]  # of the cores that share the loops so far
+    size = [1] * len(side.constant)
+    for loop, row in enumerate(side.steps):
+        if loop != side.stick:
+            far = [step * points[loop] for step in row]  # from one core's share to the next
+            size = [n + step * (points[loop] - 1) for n, step in zip(size, row, strict=True)]
+        else:
+            far = [0] * len(size)
+            if side.tile_dim >= 0:
+                far[side.tile_dim] = points[loop] // side.elements
+                size[side.tile_dim] += ceil_div(points[loop], side.elements) - 1
+        if slices[loop] > 1:  # cores are numbered by their shares, those of the last loop as neighbours
+            shares = [[share * step for step in far] for share in range(slices[loop])]
+            apart = [tuple(map(add, before, share)) for before in apart for share in shares]
+    return Part(tuple(side.constant), tuple(apart), (*size[:-1], elements))
+
+
+def residence(written: Sequence[Part], read: Iterable[Part]) -> LxPlacement | None:
+    """Where a buffer can stay in LX, if every core reads only what it wrote itself; None if some would not."""
+    apart = written[0].apart
+    if any(part.origin[-1] for part in written):  # from within a stick on
+        return None
+    boxes = {(part.origin, part.size) for part in written}
+    low = tuple(map(min, zip(*(origin for origin, _ in boxes), strict=True)))
+    high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))
+    size = tuple(b - a for a, b in zip(low, high, strict=True))
+    # Several writers fill it without gaps, and what one core has is no other's.
+    if len(boxes) > 1 and (sum(prod(box) for _, box in boxes) != prod(size) or not _disjoint(apart, size)):
+        return None
+    for part in (*written, *read):
+        if part.apart != apart[: len(part.apart)]:
+            return None
+        inside = zip(low, part.origin, _end(part.origin, part.size), high, strict=True)
+        if not all(a <= begin and end <= b for a, begin, end, b in inside):
+            return None
+    return LxPlacement(low, size)
+
+
+@cache
+def _disjoint(apart: tuple[tuple[int, ...], ...], size: tuple[int, ...]) -> bool:
+    """Whether boxes of that size, one per core, have nothing in common."""
+    return all(
+        any(abs(a - b) >= n for a, b, n in zip(one, other, size, strict=True)) for one, other in combinations(apart, 2)
+    )
+
+
+def _end(origin: tuple[int, ...], size: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + n for a, n in zip(origin, size, strict=True))

@@ -1,0 +1,52 @@
+"""Copies that lie in LX: in front of which op each is made, and which ops read it instead of what it is a copy of.
+
+Which of them find room is for :mod:`plan_scratchpad` to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..layout.device_ir import DeviceOp
+from ..loop_ir import Access
+
+
+@dataclass(frozen=True)
+class LxCopy:
+    """``op`` makes it. Positions are those among the ops without copies."""
+
+    source: str
+    op: DeviceOp
+    before: int
+    readers: tuple[int, ...]
+
+    @property
+    def buffer(self) -> str:
+        return self.op.op.out.buffer
+
+
+def with_copies(ops: list[DeviceOp], wanted: list[LxCopy]) -> list[DeviceOp]:
+    """The ops with the copies among them."""
+    found: list[DeviceOp] = []
+    for at, op in enumerate(ops):
+        found += [copy.op for copy in wanted if copy.before == at]
+        for copy in wanted:
+            if at in copy.readers:
+                op = _reading(op, copy)
+        found.append(op)
+    return found
+
+
+def _reading(op: DeviceOp, copy: LxCopy) -> DeviceOp:
+    """A copy that is made in a turn of a loop is of what is read in this turn."""
+    sides = []
+    for access, side in zip(op.accesses(), op.sides, strict=True):
+        still = replace(side)
+        if access.buffer == copy.source:
+            still.turns = [[0] * len(side.constant) for _ in side.turns]
+        sides.append(still)
+    ins = tuple(
+        replace(each, buffer=copy.buffer) if isinstance(each, Access) and each.buffer == copy.source else each
+        for each in op.op.ins
+    )
+    return replace(op, op=replace(op.op, ins=ins), sides=sides)

@@ -1,0 +1,255 @@
+"""Over the ring: a buffer that lies in LX as one op divided it, copied to LX as another op wants it.
+
+Both divisions give every core a box of the buffer's device coordinates. Along each device dimension they write the same
+coordinate as two numbers of digits: some choose a core, the others a place in its box. Where the digits of both begin
+at places that divide one another, the coordinate is a number of the finer digits, and all four (the core that has it,
+the place there, the core that wants it, the place there) are affine in them: a copy with one loop per digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from ... import _C
+from ...ir.coordinates import STICK_BYTES, device_strides
+from ..layout.coordinates import Coordinates
+from ..layout.device_ir import DeviceOp, Plan, ceil_div
+from ..loop_ir import Access, LoopOp
+from .core_tiles import can_hold, lies_still, part_of, points_of, residence
+from .lx_copies import LxCopy
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """``size`` values of a coordinate's digit, from one to the next ``unit`` of its dimension."""
+
+    size: int
+    unit: int
+    loop: int = -1  # of the op, where the digit says which share of it; -1: inside every share
+    shares: int = 1  # as many as values, or fewer where the last share is smaller: such a digit stays whole
+    cores: int = 0  # from one value to the next
+
+    @property
+    def end(self) -> int:
+        return self.unit * self.size
+
+
+# Digits by device dimension, by growing unit; that of the lanes stands for tile and lane, in elements.
+_Number = dict[int, list[_Digit]]
+
+
+def relayout(
+    plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, source: str, target: str
+) -> DeviceOp | None:
+    """The copy from ``source``, in LX as ``writer`` alone has left it, to ``target``, of the same layout, in LX as side
+    ``position`` of ``reader`` wants it. What lies between that in a core's box comes along, as the other halves of
+    rows. None where no single copy can."""
+    written, wanted = writer.sides[-1], reader.sides[position]
+    if not (_stays(writer, written) and _stays(reader, wanted)) or plan.placement(source).replicas:
+        return None
+    tiles = {side.tile_dim for side in (written, wanted) if side.tile_dim >= 0}
+    if written.constant[-1] or len(tiles) > 1:
+        return None
+    tile, elements, lane = max(tiles, default=-1), plan.elements(source), len(written.constant) - 1
+    has, wants = _number(writer, written, tile, elements), _number(reader, wanted, tile, elements)
+    if has is None or wants is None:
+        return None
+    begin = [b - a for a, b in zip(written.constant, wanted.constant, strict=True)]
+    if tile >= 0:
+        begin[lane], begin[tile] = begin[lane] + elements * begin[tile], 0
+    loops = [(-1, digit) for digit in _same_for_all(reader, wanted)]
+    for dim in range(lane + 1):
+        digits = _refined(has.get(dim, []), wants.get(dim, []), begin[dim])
+        if digits is None or (dim == lane and not _in_whole_sticks(digits, elements)):
+            return None
+        loops += [(dim, digit) for digit in digits]
+    if not loops:
+        return None
+    # Cores are numbered by the shares of the loops in their order, as the reader's are.
+    loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
+    copy = _copy(plan, writer, loops, tile, source, target)
+    made, needed = (part_of(op, side, elements, op.slices) for op, side in ((copy, copy.sides[-1]), (reader, wanted)))
+    return copy if residence([made], [needed]) else None
+
+
+def moves(plan: Plan) -> list[LxCopy]:
+    """The copies that ``plan.moves`` asks for, each with a buffer of its own in ``plan.kernel``."""
+    found = []
+    for move in plan.moves:
+        writer = next(op for op in plan.device_ops if op.op.out.buffer == move.source)
+        buffer = plan.kernel.buffers[move.source]
+        target = plan.kernel.internal(buffer.dtype, buffer.size, buffer.stride, prefix="ring")
+        plan.layouts[target.name] = plan.layouts[move.source]
+        reader, position = move.as_in
+        copy = relayout(plan, writer, plan.device_ops[reader], position, move.source, target.name)
+        assert copy is not None, f"the planner moved {move.source} where it cannot go"
+        found.append(LxCopy(move.source, copy, move.before, move.readers))
+    return found
+
+
+def relayout_us(plan: Plan, copy: DeviceOp) -> float:
+    """What the clock says of such a copy."""
+    buffer, (source, target) = copy.op.out.buffer, copy.sides
+    fetched = _operand(plan, buffer, source, source.inside(copy.across), copy.counts)
+    operands = [
+        _operand(plan, buffer, target, target.steps, points_of(copy, copy.slices)),
+        fetched | {"core_strides": list(copy.across)},
+    ]
+    step = {"op": "copy", "extents": copy.counts, "slices": copy.slices, "operands": operands}
+    return _C.time_of_steps([step])[0]
+
+
+def _stays(op: DeviceOp, side: Coordinates) -> bool:
+    return lies_still(side) and can_hold(op, side, op.slices)
+
+
+def _number(op: DeviceOp, side: Coordinates, tile: int, elements: int) -> _Number | None:
+    """The coordinates of an operand as digits; None where a loop moves several dimensions."""
+    found: _Number = {}
+    points, lane = points_of(op, op.slices), len(side.constant) - 1
+    for loop, row in enumerate(side.steps):
+        moved = {dim: step for dim, step in enumerate(row) if step}
+        if tile in moved:
+            moved[lane] = moved.get(lane, 0) + elements * moved.pop(tile)
+        if len(moved) > 1:
+            return None
+        for dim, step in moved.items():
+            found.setdefault(dim, []).extend(_digits_of(op, loop, step, points[loop]))
+    return {
+        dim: sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.unit)
+        for dim, digits in found.items()
+    }
+
+
+def _digits_of(op: DeviceOp, loop: int, step: int, points: int) -> list[_Digit]:
+    count, shares, cores = op.counts[loop], op.slices[loop], prod(op.slices[loop + 1 :])
+    if shares == 1:
+        return [_Digit(count, step)]
+    if points * shares != count:
+        return [_Digit(count, step, loop, shares)]
+    return [_Digit(shares, step * points, loop, shares, cores), _Digit(points, step)]
+
+
+def _same_for_all(reader: DeviceOp, wanted: Coordinates) -> list[_Digit]:
+    """Shares of loops that do not move the operand: their cores all want the same."""
+    return [
+        _Digit(shares, 0, loop, shares)
+        for loop, (shares, row) in enumerate(zip(reader.slices, wanted.steps, strict=True))
+        if shares > 1 and not any(row)
+    ]
+
+
+def _refined(has: list[_Digit], wants: list[_Digit], begin: int) -> list[_Digit] | None:
+    """The finer digits: shares as they are wanted, cores as they have it. ``begin``: from where on it is wanted."""
+    end = has[-1].end if has else 1
+    gaps = _gaps(wants, end)
+    if _gaps(has, end) != [] or gaps is None or sum(begin // gap.unit % gap.size * gap.unit for gap in gaps) != begin:
+        return None
+    wants = sorted((*wants, *gaps), key=lambda digit: digit.unit)
+    places = sorted({digit.unit for digit in (*has, *wants)} | {end})
+    if any(above % below for below, above in pairwise(places)):
+        return None
+    found: list[_Digit] = []
+    for below, above in pairwise(places):
+        old = next(digit for digit in has if digit.unit <= below < digit.end)
+        new = next(digit for digit in wants if digit.unit <= below < digit.end)
+        uneven = new.shares < new.size and new.loop >= 0
+        if (old.loop >= 0 and old.shares < old.size) or (uneven and (new.unit, new.end) != (below, above)):
+            return None
+        digit = _Digit(
+            above // below, below, new.loop, new.shares if uneven else above // below, old.cores * (below // old.unit)
+        )
+        if found and max(found[-1].loop, digit.loop) < 0 and not (found[-1].cores or digit.cores):
+            found[-1] = replace(found[-1], size=found[-1].size * digit.size)
+        else:
+            found.append(digit)
+    return found
+
+
+def _gaps(digits: list[_Digit], end: int) -> list[_Digit] | None:
+    """The digits that are missing between these, up to ``end``. None where digits overlap, or where what is missing is
+    that of other cores: boxes would reach over theirs."""
+    found: list[_Digit] = []
+    for at, (below, above) in enumerate(pairwise([1, *(n for digit in digits for n in (digit.unit, digit.end)), end])):
+        if at % 2 or below == above:  # a digit, or none missing
+            continue
+        if above % below or any(digit.loop >= 0 for digit in digits if digit.unit < below):
+            return None
+        found.append(_Digit(above // below, below))
+    return found
+
+
+def _in_whole_sticks(digits: list[_Digit], elements: int) -> bool:
+    """Along sticks one digit walks over elements, in one core, and all others over sticks."""
+    if not digits:
+        return True
+    lanes, *others = digits
+    if any(digit.unit % elements for digit in others) or lanes.cores:
+        return False
+    return lanes.loop < 0 or lanes.shares < lanes.size
+
+
+def _copy(
+    plan: Plan,
+    writer: DeviceOp,
+    loops: list[tuple[int, _Digit]],
+    tile: int,
+    source: str,
+    target: str,
+) -> DeviceOp:
+    """In the turns of the writer."""
+    written = writer.sides[-1]
+    layout, lane = plan.layouts[source], len(written.constant) - 1
+    elements, steps, stick = layout.device_size[-1], [], -1
+    for loop, (dim, digit) in enumerate(loops):
+        row = [0] * (lane + 1)
+        if dim == lane and digit.unit > 1:
+            row[tile] = digit.unit // elements
+        elif dim >= 0:
+            row[dim] = digit.unit
+            stick = loop if dim == lane else stick
+        steps.append(row)
+
+    def side() -> Coordinates:
+        still = [[0] * (lane + 1) for _ in writer.op.turns]
+        rows = [list(row) for row in steps]
+        return Coordinates(list(written.constant), rows, stick, elements, tile if stick >= 0 else -1, turns=still)
+
+    counts = [digit.size for _, digit in loops]
+    strides = tuple(sum(n * max(unit, 0) for n, unit in zip(row, layout.stride_map, strict=True)) for row in steps)
+    offset = sum(n * max(unit, 0) for n, unit in zip(written.constant, layout.stride_map, strict=True))
+    op = LoopOp(
+        "copy",
+        tuple(counts),
+        Access(target, strides, offset),
+        (Access(source, strides, offset),),
+        source=writer.op.source,
+        turns=writer.op.turns,
+    )
+    slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]
+    across = tuple(digit.cores for _, digit in loops)
+    return DeviceOp(op, counts, list(range(len(counts))), [side(), side()], 0, slices, across=across)
+
+
+def _operand(
+    plan: Plan, buffer: str, side: Coordinates, rows: list[list[int]], points: Sequence[int]
+) -> dict[str, Any]:
+    """An operand of a step, at the beginning of LX, of no more than these points need."""
+    layout = plan.layouts[buffer]
+    elements, size = layout.device_size[-1], [1] * len(side.constant)
+    for loop, (row, count) in enumerate(zip(rows, points, strict=True)):
+        if loop != side.stick:
+            size = [n + step * (count - 1) for n, step in zip(size, row, strict=True)]
+        elif side.tile_dim >= 0:
+            size[side.tile_dim] += ceil_div(count, elements) - 1
+    bytes_ = device_strides([*size[:-1], elements], elements)
+    strides = [sum(a * b for a, b in zip(row, bytes_, strict=True)) for row in rows]
+    operand: dict[str, Any] = {"lx": 0, "format": layout.device_dtype.name, "strides": strides}
+    if side.stick >= 0:
+        strides[side.stick] = bytes_[side.tile_dim] if side.tile_dim >= 0 else STICK_BYTES
+        operand["stick"] = side.stick
+    return operand

@@ -1,0 +1,73 @@
+"""How loops can be shared by cores: in whole sticks, and how far a core then reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..layout.coordinates import Coordinates
+from ..layout.device_ir import STICK_BYTES, DeviceOp, Plan, ceil_div
+from ..loop_ir import Access
+
+
+def share(count: int, units: int, quantum: int, cores: int) -> int:
+    """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
+    for shares in range(min(units, cores), 1, -1):
+        points = ceil_div(ceil_div(count, shares), quantum) * quantum
+        if points * (shares - 1) < count:
+            return shares
+    return 1
+
+
+def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
+    """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
+    if op.op.name == "attention" and loop >= len(op.counts) - 3:  # each core has whole rows of results and all keys
+        return 0
+    along = [side.elements for side in op.sides if side.stick == loop]
+    if along:
+        return max(along)
+    step = abs(strides[-1][loop])
+    if loop >= len(op.counts) - op.reduced:
+        return 1
+    return 1 if step and step % STICK_BYTES == 0 else 0
+
+
+def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
+    """Bytes that each operand moves per step of each loop; for a stick loop the distance of two sticks."""
+    found = []
+    for access, side in zip(op.accesses(), op.sides, strict=True):
+        steps, rows = _dimension_bytes(plan, access), []
+        for loop, row in enumerate(side.steps):
+            if loop == side.stick:
+                rows.append(steps[side.tile_dim] if side.tile_dim >= 0 else 0)
+            else:
+                rows.append(sum(a * b for a, b in zip(row, steps, strict=True)))
+        found.append(rows)
+    return found
+
+
+def reach_of(counts: Sequence[int], strides: Sequence[int], stick: int, elements: int) -> int:
+    """Bytes from the first to the last stick that an operand touches; an index may lead anywhere."""
+    reach = STICK_BYTES
+    for i, (n, step) in enumerate(zip(counts, strides, strict=True)):
+        reach += ((ceil_div(n, elements) if i == stick else n) - 1) * abs(step)
+    return reach
+
+
+def jumped(plan: Plan, op: DeviceOp, access: Access, side: Coordinates) -> int:
+    """How far index tensors may lead, in bytes."""
+    if not side.jumps:
+        return 0
+    steps = _dimension_bytes(plan, access)
+    reach = 0
+    for index, (dim, step, along_sticks) in zip(op.op.indirect, side.jumps, strict=False):
+        count = index.extent // side.elements if along_sticks else index.extent
+        reach += (count - 1) * step * steps[side.tile_dim if along_sticks else dim]
+    return reach
+
+
+def _dimension_bytes(plan: Plan, access: Access) -> list[int]:
+    layout = plan.layouts[access.buffer]
+    steps = [STICK_BYTES // layout.device_size[-1]]
+    for n in reversed(layout.device_size[1:]):
+        steps.insert(0, steps[0] * n)
+    return steps
