@@ -159,7 +159,7 @@ def test_tiles_that_do_not_lie_on_the_card_are_given_up(programs):
 
     def refusing(plan):
         lift_ops(plan)
-        if any(op.turns for op in plan.kernel.ops):
+        if any(op.tile_loops for op in plan.kernel.ops):
             refusals.append(plan)
             raise Unsupported("tiles inside sticks")
 

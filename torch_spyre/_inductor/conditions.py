@@ -58,22 +58,23 @@ def _without_layout(plan: Plan) -> Iterator[str]:
 def _wrongly_lifted(plan: Plan) -> Iterator[str]:
     for op in plan.device_ops:
         accesses = op.accesses()
-        if len(accesses) != len(op.sides):
-            yield f"{op.op.name} has {len(accesses)} operands and {len(op.sides)} coordinates"
-        for access, side in zip(accesses, op.sides, strict=False):
+        if len(accesses) != len(op.operands):
+            yield f"{op.loop_op.name} has {len(accesses)} operands and {len(op.operands)} coordinates"
+        for access, operand in zip(accesses, op.operands, strict=False):
             rank = len(plan.layouts[access.buffer].device_size)
-            if len(side.constant) != rank or any(len(row) != rank for row in side.steps):
-                yield f"the coordinates of {access.buffer} in {op.op.name} do not have {rank} dimensions"
-            if len(side.steps) != len(op.counts):
-                yield f"{access.buffer} in {op.op.name} has steps along {len(side.steps)} of {len(op.counts)} loops"
+            if len(operand.constant) != rank or any(len(row) != rank for row in operand.steps):
+                yield f"the coordinates of {access.buffer} in {op.loop_op.name} do not have {rank} dimensions"
+            if len(operand.steps) != len(op.counts):
+                counted = f"{len(operand.steps)} of {len(op.counts)} loops"
+                yield f"{access.buffer} in {op.loop_op.name} has steps along {counted}"
 
 
 def _undivided(plan: Plan) -> Iterator[str]:
     for op in plan.device_ops:
         if len(op.slices) != len(op.counts):
-            yield f"{op.op.name} over {op.counts} has the slices {op.slices}"
+            yield f"{op.loop_op.name} over {op.counts} has the slices {op.slices}"
         elif prod(op.slices) > plan.cores:
-            yield f"{op.op.name} over {op.counts} is divided over {prod(op.slices)} of {plan.cores} cores"
+            yield f"{op.loop_op.name} over {op.counts} is divided over {prod(op.slices)} of {plan.cores} cores"
 
 
 def _unplaced(plan: Plan) -> Iterator[str]:
@@ -81,7 +82,7 @@ def _unplaced(plan: Plan) -> Iterator[str]:
         for access in op.accesses():
             places = (access.buffer in plan.lx, access.buffer in plan.pool, access.buffer in plan.arguments)
             if sum(places) != 1:
-                yield f"{access.buffer} of {op.op.name} has {sum(places)} places"
+                yield f"{access.buffer} of {op.loop_op.name} has {sum(places)} places"
 
 
 def _wrong_specs(plan: Plan) -> Iterator[str]:

@@ -6,8 +6,9 @@ from math import prod
 from typing import Any
 
 from ..card import description
+from ..card.description import STICK_BYTES
 from ..ir.core_split import divided
-from ..ir.superdsc_rules import STICK_BYTES, elements_of
+from ..ir.superdsc_rules import elements_of
 
 
 class TooLittleLX(RuntimeError):

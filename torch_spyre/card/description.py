@@ -25,11 +25,6 @@ def constants() -> dict[str, float]:
     return _selected(given, os.getcwd() if given else "")
 
 
-def stick_bytes() -> int:
-    """Bytes of a stick, the unit of transfer and of layouts."""
-    return int(constants()["stick_bytes"])
-
-
 @cache  # planners ask ten thousand times, and a Path takes longer to make than they do
 def _selected(given: str, directory: str) -> dict[str, float]:
     return _read(Path(directory, given) if given else OWN.absolute())
@@ -88,3 +83,6 @@ def _written(found: tuple[tuple[str, float], ...]) -> str:
     file = os.memfd_create("hardware description")  # as long as the process: cards are made when they are first used
     os.write(file, "".join(f"{name} = {value}\n" for name, value in found).encode())
     return f"/proc/self/fd/{file}"
+
+
+STICK_BYTES = int(_parsed(OWN)["stick_bytes"])  # of every card: another width is refused above

@@ -6,6 +6,7 @@ import os
 from functools import cache
 
 from . import description
+from .description import STICK_BYTES
 
 TILE_BYTES = 64 * 1024  # always left to tiles: two of the smallest tiles of any op
 
@@ -35,7 +36,4 @@ def _share(given: str) -> float:
 @cache
 def _budget(left: float) -> int:
     card = description.constants()
-    return (
-        round((card["lx_bytes"] - card["lx_reserved_bytes"]) * (1 - left) / description.stick_bytes())
-        * description.stick_bytes()
-    )
+    return round((card["lx_bytes"] - card["lx_reserved_bytes"]) * (1 - left) / STICK_BYTES) * STICK_BYTES

@@ -43,7 +43,7 @@ def json_number(value: float | str) -> float | str:
     return value if isinstance(value, str) or math.isfinite(value) else str(value)
 
 
-def is_given(value: Any) -> bool:
+def is_runtime_scalar(value: Any) -> bool:
     """Whether this stands for a number that a launch gives: "%2" is number 2 of them."""
     return isinstance(value, str) and value[:1] == "%" and value[1:].isdecimal() and value.isascii() and len(value) < 9
 

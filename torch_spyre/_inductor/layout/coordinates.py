@@ -50,7 +50,7 @@ def placement(layout: SpyreTensorLayout) -> Placement:
 
 
 @dataclass(frozen=True)
-class Side:
+class Operand:
     """One operand to be lifted: levels to place it on, its host strides along the loops, its host offset.
 
     ``stick_loop`` is the loop that has to stay whole along the operand's sticks. ``jumps`` has (host stride, extent)
@@ -82,7 +82,7 @@ class Coordinates:
     elements: int = 0
     tile_dim: int = -1
     jumps: list[tuple[int, int, bool]] = field(default_factory=list)
-    turns: list[list[int]] = field(default_factory=list)  # steps along the loops around the op
+    tile_steps: list[list[int]] = field(default_factory=list)  # steps along the loops around the op
 
     def inside(self, across: tuple[int, ...]) -> list[list[int]]:
         """The steps within one core's LX. A loop that moves ``across`` cores moves nowhere inside one."""
@@ -94,8 +94,8 @@ class Coordinates:
 
 @dataclass
 class Piece:
-    """A part of an iteration space: loops as (count, which loop of the op it came from), one Coordinates per side."""
+    """A part of an iteration space: its loops, the op's loop that each is part of, and one Coordinates per operand."""
 
     counts: list[int]
     origins: list[int]
-    sides: list[Coordinates]
+    operands: list[Coordinates]

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._C import SpyreTensorLayout, canonical_layout
-from ...ops.table import OPS
+from ...card.description import STICK_BYTES
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
-from .coordinates import Coordinates, Placement, Side, placement
+from .coordinates import Coordinates, Operand, Placement, placement
 
 if TYPE_CHECKING:
     from ...ir.op_spec import LoopSpec, OpSpec
     from .fold_order import FoldOrders
-
-STICK_BYTES = 128
 
 
 def ceil_div(n: int, by: int) -> int:
@@ -26,26 +24,26 @@ def ceil_div(n: int, by: int) -> int:
 
 @dataclass
 class DeviceOp:
-    """A piece of a loop op in device coordinates. Sides: one per Access of ``op.ins``, in order, then the output."""
+    """A piece of a loop op in device coordinates. ``operands``: one per Access of ``loop_op.ins``, then the output."""
 
-    op: LoopOp
+    loop_op: LoopOp
     counts: list[int]
     origins: list[int]
-    sides: list[Coordinates]
+    operands: list[Coordinates]
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
     parameters: tuple[Parameter, ...] = ()
     across: tuple[int, ...] = ()
 
     def accesses(self) -> list[Access]:
-        return self.op.accesses()
+        return self.loop_op.accesses()
 
     def __str__(self) -> str:
         shown = ", ".join(
-            f"{access.buffer}@{side.constant}+{side.steps}"
-            for access, side in zip(self.accesses(), self.sides, strict=True)
+            f"{access.buffer}@{operand.constant}+{operand.steps}"
+            for access, operand in zip(self.accesses(), self.operands, strict=True)
         )
-        return f"{self.op.name} over {self.counts} by {self.slices or 'no'} cores: {shown}"
+        return f"{self.loop_op.name} over {self.counts} by {self.slices or 'no'} cores: {shown}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Move:
     source: str
     before: int
     readers: tuple[int, ...]  # positions of ops
-    as_in: tuple[int, int]  # which op, and which of its sides, has all that the others want too
+    as_in: tuple[int, int]  # which op, and which of its operands, has all that the others want too
     there: LxPlacement
     microseconds: float
 
@@ -137,24 +135,23 @@ class Plan:
         loops = [i for i, n in enumerate(counts) if n > 1 and access.strides[i] == unit]
         return loops[-1] if loops else -1
 
-    def side(self, access: Access, stick_loop: int, jumps: tuple[tuple[int, int], ...] = ()) -> Side:
+    def operand(self, access: Access, stick_loop: int, jumps: tuple[tuple[int, int], ...] = ()) -> Operand:
         """An operand for lifting. With a stick loop, or an index along the sticks, tile and lane are one level."""
         place = self.placement(access.buffer)
         elements, lane = self.elements(access.buffer), self.layouts[access.buffer].stride_map[-1]
         if stick_loop >= 0 or any(stride == lane and extent > elements for stride, extent in jumps):
             place = place.with_stick_pair(elements) or place
         still = next((dim for dim, n in enumerate(self.layouts[access.buffer].device_size) if n == 1), -1)
-        return Side(place.levels, place.rank, access.strides, self.offset(access), jumps, stick_loop, still)
+        return Operand(place.levels, place.rank, access.strides, self.offset(access), jumps, stick_loop, still)
 
-    def sides(self, op: LoopOp) -> list[Side]:
+    def operands(self, op: LoopOp) -> list[Operand]:
         """The operands of an op for lifting, the output last; each along its own sticks."""
-        kind = OPS[op.name].kind
         jumps = tuple((i.stride, i.extent) for i in op.indirect)
         found = []
         accesses = [a for a in op.ins if isinstance(a, Access)]
         for position, access in enumerate([*accesses, op.out]):
-            table = (kind == "gather" and position == 0) or (kind == "scatter" and position == len(accesses))
-            found.append(self.side(access, self.lane_loop(access, op.sizes), jumps if table else ()))
+            table = op.row.is_table(position, len(accesses))
+            found.append(self.operand(access, self.lane_loop(access, op.sizes), jumps if table else ()))
         return found
 
     def temporary(

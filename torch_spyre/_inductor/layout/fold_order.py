@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...ops.table import OPS
 from ..errors import Unsupported
 from ..loop_ir import Access, LoopOp
 from .device_ir import Plan
@@ -30,7 +29,7 @@ def fold_orders(plan: Plan) -> FoldOrders:
     found: FoldOrders = {}
     writers: Counter[str] = Counter()
     for op in plan.kernel.ops:
-        if OPS[op.name].kind == "reduction":
+        if op.row.is_reduction:
             found[op.out.buffer, writers[op.out.buffer]] = _order(plan, op)
         writers[op.out.buffer] += 1
     return found

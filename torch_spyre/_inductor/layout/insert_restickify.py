@@ -22,7 +22,7 @@ from math import prod
 
 import torch
 
-from ...ops.table import OPS, WIDENED_BY_MATMUL
+from ...ops.table import WIDENED_BY_MATMUL
 from ..errors import Unsupported
 from ..loop_ir import Access, Constant, Indirect, LoopOp, contiguous
 from .coordinates import Piece
@@ -30,8 +30,6 @@ from .device_ir import Plan, ceil_div
 from .lift_ops import pieces_of
 from .lift_views import NotAligned, TooManyPieces, lift
 
-MOVES = ("copy", "restickify")
-PRODUCTS = ("matmul", "attention")
 MANY_PIECES = 256
 
 
@@ -50,18 +48,18 @@ class _Inserter:
 
     def run(self) -> None:
         for op in self.plan.kernel.ops:
-            if not op.turns or not self.ops or self.ops[-1].turns[:1] != op.turns[:1]:
+            if not op.tile_loops or not self.ops or self.ops[-1].tile_loops[:1] != op.tile_loops[:1]:
                 self.loop = len(self.ops)
-            kind = OPS[op.name].kind
-            if kind == "matmul":
+            row = op.row
+            if row.is_matmul:
                 self.matmul(op)
-            elif kind == "attention":
+            elif row.is_attention:
                 self.attention(op)
-            elif kind == "pointwise" and op.name not in MOVES:
+            elif row.is_pointwise and not row.is_move:
                 self.pointwise(op)
-            elif kind == "reduction":
+            elif row.is_reduction:
                 self.reduction(op)
-            elif kind in ("scan", "argreduce", "topk"):
+            elif row.kind in ("scan", "argreduce", "topk"):
                 self.fold(op)
             elif op.indirect:
                 self.indexed(op)
@@ -70,7 +68,7 @@ class _Inserter:
         self.plan.kernel.ops = self.ops
 
     def add(self, op: LoopOp) -> None:
-        source = op.ins[0] if op.name in MOVES else None
+        source = op.ins[0] if op.row.is_move else None
         if isinstance(source, Access) and self.tangled(op):
             # Two sizes without a common measure: each is simple against plain order, if not against the other.
             flat = self.plan.temporary(self.dtype(source), (prod(op.sizes),), (0,))
@@ -89,10 +87,10 @@ class _Inserter:
 
     def tangled(self, op: LoopOp) -> bool:
         """Whether a move falls into a great many pieces."""
-        plain = [self.plan.side(a, -1) for a in (*op.ins, op.out) if isinstance(a, Access)]
-        for sides in (self.plan.sides(op), plain):
+        plain = [self.plan.operand(a, -1) for a in (*op.ins, op.out) if isinstance(a, Access)]
+        for operands in (self.plan.operands(op), plain):
             try:
-                lift(op.sizes, sides, MANY_PIECES)
+                lift(op.sizes, operands, MANY_PIECES)
             except NotAligned:
                 continue
             except TooManyPieces:
@@ -196,7 +194,7 @@ class _Inserter:
         if sizes[loop] == 1:
             return True
         try:
-            (piece,) = lift(sizes, [self.plan.side(access, self.plan.lane_loop(access, sizes))], MANY_PIECES)
+            (piece,) = lift(sizes, [self.plan.operand(access, self.plan.lane_loop(access, sizes))], MANY_PIECES)
         except (NotAligned, TooManyPieces, ValueError):
             return False
         return piece.origins.count(loop) == 1
@@ -206,7 +204,7 @@ class _Inserter:
         try:
             pieces_of(self.plan, op)
         except (Unsupported, NotAligned):
-            if OPS[op.name].kind == "gather":
+            if op.row.is_gather:
                 table = op.ins[0]
                 assert isinstance(table, Access)
                 moved, jumps, copy, _ = self.dense_table(op, table)
@@ -246,10 +244,10 @@ class _Inserter:
         own = self.plan.lane_loop(access, sizes)
         try:
             if own < 0:
-                return not any(row[-1] for piece in self.pieces(access, sizes) for row in piece.sides[0].steps)
+                return not any(row[-1] for piece in self.pieces(access, sizes) for row in piece.operands[0].steps)
             if own != loop:
                 return False
-            lift(sizes, [self.plan.side(access, loop)], MANY_PIECES)
+            lift(sizes, [self.plan.operand(access, loop)], MANY_PIECES)
         except (NotAligned, TooManyPieces):
             return False
         return True
@@ -262,15 +260,15 @@ class _Inserter:
             pieces = self.pieces(access, sizes)
         except TooManyPieces:
             return False
-        still = not any(row[-1] for p in pieces for row in [p.sides[0].constant, *p.sides[0].steps])
+        still = not any(row[-1] for p in pieces for row in [p.operands[0].constant, *p.operands[0].steps])
         return still and sizes[loop] == 1
 
     def pieces(self, access: Access, sizes: tuple[int, ...]) -> list[Piece]:
-        return lift(sizes, [self.plan.side(access, -1)], MANY_PIECES)
+        return lift(sizes, [self.plan.operand(access, -1)], MANY_PIECES)
 
     def folds_whole(self, op: LoopOp, access: Access) -> bool:
         """No piece of the view ends inside what the op folds."""
-        return folds_whole(op, lift(op.sizes, [self.plan.side(access, self.plan.lane_loop(access, op.sizes))]))
+        return folds_whole(op, lift(op.sizes, [self.plan.operand(access, self.plan.lane_loop(access, op.sizes))]))
 
     # --- bringing operands into place
 
@@ -292,7 +290,7 @@ class _Inserter:
         strides = [0] * len(sizes)
         for i, stride in zip(order, buffer.stride, strict=True):
             strides[i] = stride
-        turns = op.turns if any(each.out.buffer == access.buffer for each in self.ops[self.loop :]) else ()
+        turns = op.tile_loops if any(each.out.buffer == access.buffer for each in self.ops[self.loop :]) else ()
         loops = [*range(len(turns)), *(i for i in order if i >= len(turns))]
         move = LoopOp(
             "restickify",
@@ -300,7 +298,7 @@ class _Inserter:
             Access(buffer.name, tuple(strides[i] for i in loops)),
             (Access(access.buffer, tuple(access.strides[i] for i in loops), access.offset),),
             source=op.source,
-            turns=turns,
+            tile_loops=turns,
             names=tuple(op.names[i] for i in loops) if turns else (),
         )
         if turns:
@@ -315,12 +313,12 @@ class _Inserter:
         if out is not None:
             ready = replace(op, ins=tuple(ins))
             try:
-                if folds_whole(ready, lift(op.sizes, self.plan.sides(ready))):
+                if folds_whole(ready, lift(op.sizes, self.plan.operands(ready))):
                     self.add(ready)
                     return
             except NotAligned:  # each operand by itself does, but not all at once: sticks of different lengths
                 pass
-            whole = op.name in PRODUCTS
+            whole = op.row.is_product
             ins = [a if isinstance(a, Constant) else self.restickified(a, op, self.loop_of(a, op), whole) for a in ins]
         kept = len(op.sizes) - op.reduced
         sizes = op.sizes[:kept]
@@ -336,7 +334,7 @@ class _Inserter:
                 replace(op.out, strides=op.out.strides[:kept]),
                 (replace(through, strides=buffer.stride),),
                 source=op.source,
-                turns=op.turns,
+                tile_loops=op.tile_loops,
                 names=op.names[:kept],
             )
         )
@@ -351,7 +349,7 @@ class _Inserter:
 
 def _rows_first(op: LoopOp, loops: list[int]) -> list[int]:
     """What comes first lies next to the sticks: in a matrix product rows, and not batches."""
-    return [*loops[-1:], *loops[:-1]] if op.name in PRODUCTS else loops
+    return [*loops[-1:], *loops[:-1]] if op.row.is_product else loops
 
 
 def merged(op: LoopOp) -> LoopOp:
@@ -362,7 +360,7 @@ def merged(op: LoopOp) -> LoopOp:
         steps = [a.strides[i] for a in accesses]
         if n == 1:
             continue
-        if len(loops) > len(op.turns) and all(
+        if len(loops) > len(op.tile_loops) and all(
             outer == n * inner for outer, inner in zip(loops[-1][1], steps, strict=True)
         ):
             loops[-1] = (loops[-1][0] * n, steps)
@@ -374,9 +372,9 @@ def merged(op: LoopOp) -> LoopOp:
 
 def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:
     """Every piece folds all of what the op folds, and in one loop where the op needs a row."""
-    scan = OPS[op.name].kind == "scan"
+    scan = op.row.is_scan
     kept = len(op.sizes) - (1 if scan else op.reduced)
-    one_loop = scan or OPS[op.name].kind in ("topk", "matmul", "attention")
+    one_loop = scan or op.row.is_topk or op.row.is_product
     for piece in pieces:
         folded = [(n, origin) for n, origin in zip(piece.counts, piece.origins, strict=True) if origin >= kept]
         points, several = prod(n for n, _ in folded), len({origin for _, origin in folded}) < len(folded)

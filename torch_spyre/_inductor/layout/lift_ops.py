@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ops.table import OPS
 from ..errors import Unsupported
 from ..loop_ir import Access, LoopOp, Parameter, known
-from .coordinates import Coordinates, Piece, Side
+from .coordinates import Coordinates, Operand, Piece
 from .device_ir import DeviceOp, Plan
 from .lift_views import NotAligned, lift
 
@@ -19,51 +18,55 @@ def lift_ops(plan: Plan) -> None:
     for op in plan.kernel.ops:
         for piece in pieces_of(plan, op):
             device_op = _LIFTED.get(op.name, _device_op)(plan, op, piece)
-            if op.turns:
+            if op.tile_loops:
                 _take_turns(plan, device_op)
             plan.device_ops.append(device_op)
 
 
 def pieces_of(plan: Plan, op: LoopOp) -> list[Piece]:
     """An op's parts in device coordinates. Raises Unsupported or NotAligned where its operands lie in other ways."""
-    sides = plan.sides(op)
+    operands = plan.operands(op)
     out_place = plan.placement(op.out.buffer)
     counts = op.sizes
     if out_place.replicas:
         # What a layout repeats is written everywhere: one more loop for each such dimension.
         counts = (*(r.extent for r in out_place.replicas), *counts)
         more = len(out_place.replicas)
-        sides = [
+        operands = [
             replace(s, strides=(*([0] * more), *s.strides), stick_loop=s.stick_loop + more if s.stick_loop >= 0 else -1)
-            for s in sides
+            for s in operands
         ]
-    if op.name == "iota":
+    if op.row.is_iota:
         start, *steps = map(known, op.parameters)
-        sides.append(Side((), 0, (*([0] * (len(counts) - len(steps))), *map(int, steps)), int(start)))
+        operands.append(Operand((), 0, (*([0] * (len(counts) - len(steps))), *map(int, steps)), int(start)))
     try:
-        pieces = lift(counts, sides)
+        pieces = lift(counts, operands)
     except NotAligned:  # a move between sticks
-        plain = [_without_sticks(plan, access, side) for access, side in zip(op.accesses(), sides, strict=False)]
-        pieces = lift(counts, [*plain, *sides[len(plain) :]])
+        plain = [
+            _without_sticks(plan, access, operand) for access, operand in zip(op.accesses(), operands, strict=False)
+        ]
+        pieces = lift(counts, [*plain, *operands[len(plain) :]])
     for piece in pieces:
         _write_replicas(piece, plan, op)
     return pieces
 
 
-def _without_sticks(plan: Plan, access: Access, side: Side) -> Side:
-    plain = plan.side(access, -1, side.jumps)
-    return replace(plain, strides=side.strides)
+def _without_sticks(plan: Plan, access: Access, operand: Operand) -> Operand:
+    plain = plan.operand(access, -1, operand.jumps)
+    return replace(plain, strides=operand.strides)
 
 
 def _write_replicas(piece: Piece, plan: Plan, op: LoopOp) -> None:
     """Every copy of an element is written; an op that reads where it writes reads of each copy what it writes there."""
     replicas = plan.placement(op.out.buffer).replicas
     accesses = op.accesses()
-    in_place = [side for access, side in zip(accesses, piece.sides, strict=False) if access.buffer == op.out.buffer]
+    in_place = [
+        operand for access, operand in zip(accesses, piece.operands, strict=False) if access.buffer == op.out.buffer
+    ]
     for n, origin in enumerate(piece.origins):
         if origin < len(replicas):
-            for side in in_place:
-                side.steps[n][replicas[origin].dim] = 1
+            for operand in in_place:
+                operand.steps[n][replicas[origin].dim] = 1
 
 
 def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
@@ -71,18 +74,18 @@ def _device_op(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     kept = len(op.sizes) - op.reduced + more
     folded = sum(origin >= kept for origin in piece.origins)
     parameters: tuple[Parameter, ...] = op.parameters
-    sides = piece.sides
-    if op.name == "iota":
-        *sides, values = sides
+    operands = piece.operands
+    if op.row.is_iota:
+        *operands, values = operands
         parameters = (float(values.constant[0]), *(float(row[0]) for row in values.steps))
-    device_op = DeviceOp(op, piece.counts, piece.origins, sides, folded, parameters=parameters)
-    if OPS[op.name].kind in ("reduction", "argreduce", "topk") and not folded:
+    device_op = DeviceOp(op, piece.counts, piece.origins, operands, folded, parameters=parameters)
+    if (op.row.folds_by_choice or op.row.is_topk) and not folded:
         _add_loop(device_op, len(piece.counts), kept)
         device_op.reduced = 1
-    scanned = OPS[op.name].kind == "scan" and (not piece.origins or piece.origins[-1] != kept - 1)
+    scanned = op.row.is_scan and (not piece.origins or piece.origins[-1] != kept - 1)
     if scanned or not device_op.counts:
         _add_loop(device_op, len(device_op.counts), kept - 1)
-    if op.name.startswith("topk") and not any(origin == kept - 1 for origin in piece.origins):
+    if op.row.is_topk and not any(origin == kept - 1 for origin in piece.origins):
         _add_loop(device_op, len(device_op.counts) - 1, kept - 1)
     return device_op
 
@@ -91,16 +94,16 @@ def _add_loop(op: DeviceOp, at: int, origin: int) -> None:
     """A loop of one point, where an op needs the dimension by name."""
     op.counts.insert(at, 1)
     op.origins.insert(at, origin)
-    if op.op.name == "iota":
+    if op.loop_op.row.is_iota:
         op.parameters = (*op.parameters[: at + 1], 0.0, *op.parameters[at + 1 :])
-    for side in op.sides:
-        side.steps.insert(at, [0] * len(side.constant))
-        if side.stick >= at:
-            side.stick += 1
+    for operand in op.operands:
+        operand.steps.insert(at, [0] * len(operand.constant))
+        if operand.stick >= at:
+            operand.stick += 1
 
 
 def _with_last(device_op: DeviceOp, wanted: Sequence[tuple[int, Coordinates | None]]) -> list[int]:
-    """The loops of these origins, or of the sticks of a side, come last; returns how all were ordered before.
+    """The loops of these origins, or of the sticks of a operand, come last; returns how all were ordered before.
 
     Of several loops of one origin, from views, the longest is meant. Where there is none, one of a single point is.
     """
@@ -121,8 +124,8 @@ def _with_last(device_op: DeviceOp, wanted: Sequence[tuple[int, Coordinates | No
 def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     """Of several loops over n the one along the sticks stays n."""
     rank = len(op.sizes)
-    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 1)
-    a, b, c = piece.sides
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.operands, 1)
+    a, b, c = piece.operands
     order = _with_last(device_op, ((rank - 3, None), (rank - 2, c), (rank - 1, a)))
     n, k = len(order) - 2, len(order) - 1
     _along(plan, op.out.buffer, c, n)
@@ -135,12 +138,12 @@ def _matmul(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
 
 def _attention(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     rank = len(op.sizes)
-    device_op = DeviceOp(op, piece.counts, piece.origins, piece.sides, 2, parameters=op.parameters)
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.operands, 2, parameters=op.parameters)
     order = _with_last(device_op, [(rank - i, None) for i in (4, 3, 2, 1)])
     e, d = len(order) - 3, len(order) - 1
-    for (access, side), loop in zip(zip(op.accesses(), piece.sides, strict=True), (d, d, e), strict=False):
-        _along(plan, access.buffer, side, loop)
-    _along(plan, op.out.buffer, piece.sides[-1], e)
+    for (access, operand), loop in zip(zip(op.accesses(), piece.operands, strict=True), (d, d, e), strict=False):
+        _along(plan, access.buffer, operand, loop)
+    _along(plan, op.out.buffer, piece.operands[-1], e)
     return device_op
 
 
@@ -149,26 +152,26 @@ _LIFTED = {"matmul": _matmul, "attention": _attention}
 
 def _take_turns(plan: Plan, op: DeviceOp) -> None:
     """The loops around an op leave its own."""
-    more = len(plan.placement(op.op.out.buffer).replicas)
+    more = len(plan.placement(op.loop_op.out.buffer).replicas)
     turns = []
-    for turn, (_, count) in enumerate(op.op.turns):
+    for turn, (_, count) in enumerate(op.loop_op.tile_loops):
         loops = [i for i, origin in enumerate(op.origins) if origin == turn + more]
-        if len(loops) != 1 or op.counts[loops[0]] != count or any(side.stick == loops[0] for side in op.sides):
-            raise Unsupported(_unaligned(plan, op.op, turn))
+        if len(loops) != 1 or op.counts[loops[0]] != count or any(operand.stick == loops[0] for operand in op.operands):
+            raise Unsupported(_unaligned(plan, op.loop_op, turn))
         turns += loops
-    for side in op.sides:
-        side.turns = [side.steps[i] for i in turns]
+    for operand in op.operands:
+        operand.tile_steps = [operand.steps[i] for i in turns]
     _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
     if not op.counts:
-        _add_loop(op, 0, len(op.op.sizes) - 1 + more)
+        _add_loop(op, 0, len(op.loop_op.sizes) - 1 + more)
 
 
 def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:
-    name, tiles = op.names[turn].removeprefix("tiles of "), op.turns[turn][1]
+    name, tiles = op.names[turn].removeprefix("tiles of "), op.tile_loops[turn][1]
     elements = max(plan.elements(access.buffer) for access in op.accesses())
     return (
         f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)}"
-        f"{f' ({op.source})' if op.source else ''} would begin tiles of {name} inside sticks, which hold {elements} "
+        f"{op.where()} would begin tiles of {name} inside sticks, which hold {elements} "
         "elements, or across dimensions of the card; use tiles of whole sticks"
     )
 
@@ -176,15 +179,15 @@ def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:
 def _reorder(op: DeviceOp, order: list[int]) -> None:
     op.counts = [op.counts[i] for i in order]
     op.origins = [op.origins[i] for i in order]
-    for side in op.sides:
-        side.steps = [side.steps[i] for i in order]
-        side.stick = order.index(side.stick) if side.stick >= 0 else -1
+    for operand in op.operands:
+        operand.steps = [operand.steps[i] for i in order]
+        operand.stick = order.index(operand.stick) if operand.stick >= 0 else -1
 
 
-def _along(plan: Plan, buffer: str, side: Coordinates, loop: int) -> None:
+def _along(plan: Plan, buffer: str, operand: Coordinates, loop: int) -> None:
     """An operand with a single point along its sticks still lies along them."""
-    if side.stick < 0:
-        if side.constant[-1] or any(row[-1] for row in side.steps):
+    if operand.stick < 0:
+        if operand.constant[-1] or any(row[-1] for row in operand.steps):
             raise Unsupported("a product over a view that crosses the sticks of its operand")
-        side.stick, side.elements = loop, plan.elements(buffer)
-        side.steps[loop][-1] = 1
+        operand.stick, operand.elements = loop, plan.elements(buffer)
+        operand.steps[loop][-1] = 1

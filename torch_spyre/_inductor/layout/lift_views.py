@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ..errors import Unsupported
-from .coordinates import Coordinates, Level, Piece, Side
+from .coordinates import Coordinates, Level, Operand, Piece
 
 
 class NotAligned(Exception):
@@ -22,8 +22,8 @@ class NotAligned(Exception):
 class _Loop:
     count: int
     origin: int
-    rest: list[int]  # per side: host stride not yet placed
-    steps: list[dict[int, int]]  # per side: device dimension -> step
+    rest: list[int]  # per operand: host stride not yet placed
+    steps: list[dict[int, int]]  # per operand: device dimension -> step
     inner: bool = True  # what is left of the op's own loop after splits
 
     def split(self, period: int) -> tuple[_Loop, _Loop]:
@@ -46,7 +46,7 @@ class _State:
     loops: list[_Loop]
     rest: list[int]
     constants: list[dict[int, int]]
-    side: int = 0
+    operand: int = 0
     level: int = 0
 
     def cut(self, which: int, at: int) -> tuple[_State, _State]:
@@ -60,7 +60,7 @@ class _State:
                 for dim, step in steps.items():
                     constant[dim] = constant.get(dim, 0) + start * step
             rest = [r + start * m for r, m in zip(self.rest, moved.rest, strict=True)]
-            return _State(loops, rest, constants, self.side, self.level)
+            return _State(loops, rest, constants, self.operand, self.level)
 
         count = self.loops[which].count
         return part(at, 0), part(count - at, at)
@@ -74,18 +74,18 @@ class TooManyPieces(Unsupported):
 
 
 class _Lifter:
-    def __init__(self, sides: list[Side], most: int) -> None:
-        self.sides, self.most = sides, most
+    def __init__(self, operands: list[Operand], most: int) -> None:
+        self.operands, self.most = operands, most
         self.todo: list[_State] = []
         self.pieces: list[Piece] = []
 
     def run(self, counts: tuple[int, ...]) -> list[Piece]:
         loops = [
-            _Loop(n, i, [s.strides[i] for s in self.sides], [{} for _ in self.sides])
+            _Loop(n, i, [s.strides[i] for s in self.operands], [{} for _ in self.operands])
             for i, n in enumerate(counts)
             if n > 1
         ]
-        self.todo = [_State(loops, [s.offset for s in self.sides], [{} for _ in self.sides])]
+        self.todo = [_State(loops, [s.offset for s in self.operands], [{} for _ in self.operands])]
         while self.todo:
             state = self.todo.pop()
             if self._place_all(state):
@@ -95,20 +95,20 @@ class _Lifter:
         return self.pieces
 
     def _place_all(self, state: _State) -> bool:
-        while state.side < len(self.sides):
-            levels = self.sides[state.side].levels
+        while state.operand < len(self.operands):
+            levels = self.operands[state.operand].levels
             while state.level < len(levels):
                 if not self._place(state, levels[state.level]):
                     return False
                 state.level += 1
-            state.side, state.level = state.side + 1, 0
+            state.operand, state.level = state.operand + 1, 0
         return True
 
     def _place(self, state: _State, level: Level) -> bool:
-        side, unit = state.side, level.unit
-        begin = state.rest[side] % unit
-        jumps = [self._left(stride, state) % unit * (extent - 1) for stride, extent in self.sides[side].jumps]
-        reaches = [(loop.count - 1) * (loop.rest[side] % unit) for loop in state.loops]
+        operand, unit = state.operand, level.unit
+        begin = state.rest[operand] % unit
+        jumps = [self._left(stride, state) % unit * (extent - 1) for stride, extent in self.operands[operand].jumps]
+        reaches = [(loop.count - 1) * (loop.rest[operand] % unit) for loop in state.loops]
         if begin + sum(reaches) + sum(jumps) < unit:
             self._place_affine(state, level)
             return True
@@ -121,36 +121,36 @@ class _Lifter:
 
     def _left(self, stride: int, state: _State) -> int:
         """What the levels placed so far leave of a stride."""
-        for level in self.sides[state.side].levels[: state.level]:
+        for level in self.operands[state.operand].levels[: state.level]:
             stride %= level.unit
         return stride
 
     def _place_affine(self, state: _State, level: Level) -> None:
-        side, unit = state.side, level.unit
-        first, state.rest[side] = divmod(state.rest[side], unit)
+        operand, unit = state.operand, level.unit
+        first, state.rest[operand] = divmod(state.rest[operand], unit)
         if first:
-            state.constants[side][level.dim] = state.constants[side].get(level.dim, 0) + first
+            state.constants[operand][level.dim] = state.constants[operand].get(level.dim, 0) + first
         if level.stick and first % level.stick:
             raise NotAligned
         last = first
         for loop in state.loops:
-            step, loop.rest[side] = divmod(loop.rest[side], unit)
+            step, loop.rest[operand] = divmod(loop.rest[operand], unit)
             if not step:
                 continue
             last += (loop.count - 1) * step
-            loop.steps[side][level.dim] = loop.steps[side].get(level.dim, 0) + step
-            if level.stick and step % level.stick and not (step == 1 and self._runs_along(side, loop)):
+            loop.steps[operand][level.dim] = loop.steps[operand].get(level.dim, 0) + step
+            if level.stick and step % level.stick and not (step == 1 and self._runs_along(operand, loop)):
                 raise NotAligned
         if last >= level.extent:
             raise Unsupported(f"coordinate {last} of a device dimension of {level.extent}: the view leaves its tensor")
 
-    def _runs_along(self, side: int, loop: _Loop) -> bool:
-        return loop.inner and loop.origin == self.sides[side].stick_loop
+    def _runs_along(self, operand: int, loop: _Loop) -> bool:
+        return loop.inner and loop.origin == self.operands[operand].stick_loop
 
     def _take_apart(self, state: _State, which: int, unit: int, room: int, others: int) -> None:
         """Loop ``which`` carries: ``room`` is what is left of the current unit, ``others`` how far the rest reaches."""
         loop = state.loops[which]
-        step = loop.rest[state.side] % unit
+        step = loop.rest[state.operand] % unit
         period = unit // gcd(step, unit)
         to_next = -(-room // step)
         if loop.count > period:
@@ -170,40 +170,40 @@ class _Lifter:
         return self._cut(state, which, at)
 
     def _cut(self, state: _State, which: int, at: int) -> None:
-        for i, side in enumerate(self.sides):
-            if self._runs_along(i, state.loops[which]) and any(v.stick and at % v.stick for v in side.levels):
+        for i, operand in enumerate(self.operands):
+            if self._runs_along(i, state.loops[which]) and any(v.stick and at % v.stick for v in operand.levels):
                 raise NotAligned
         head, tail = state.cut(which, at)
         self.todo += [tail, head]
 
     def _piece(self, state: _State) -> Piece:
         loops = [loop for loop in state.loops if loop.count > 1]
-        sides = []
-        for i, side in enumerate(self.sides):
+        operands = []
+        for i, operand in enumerate(self.operands):
             if state.rest[i] or any(loop.rest[i] for loop in loops):
-                if side.levels or side.rank:
+                if operand.levels or operand.rank:
                     raise Unsupported("a view between the elements that its layout holds")
-                # A side without a layout (the values of an iota): what is left is its affine value.
-                sides.append(Coordinates([state.rest[i]], [[loop.rest[i]] for loop in loops]))
+                # A operand without a layout (the values of an iota): what is left is its affine value.
+                operands.append(Coordinates([state.rest[i]], [[loop.rest[i]] for loop in loops]))
                 continue
-            sides.append(self._coordinates(side, i, state, loops))
-        return Piece([loop.count for loop in loops], [loop.origin for loop in loops], sides)
+            operands.append(self._coordinates(operand, i, state, loops))
+        return Piece([loop.count for loop in loops], [loop.origin for loop in loops], operands)
 
-    def _coordinates(self, side: Side, i: int, state: _State, loops: list[_Loop]) -> Coordinates:
-        rank = max(side.rank, 1)
-        pair = next((level for level in side.levels if level.stick), None)
+    def _coordinates(self, operand: Operand, i: int, state: _State, loops: list[_Loop]) -> Coordinates:
+        rank = max(operand.rank, 1)
+        pair = next((level for level in operand.levels if level.stick), None)
         constant = [state.constants[i].get(d, 0) for d in range(rank)]
         steps = [[loop.steps[i].get(d, 0) for d in range(rank)] for loop in loops]
         found = Coordinates(constant, steps)
         along = [n for n, loop in enumerate(loops) if pair and steps[n][pair.dim] and self._runs_along(i, loop)]
-        for stride, extent in side.jumps:
+        for stride, extent in operand.jumps:
             if extent == 1:  # only checked
-                if side.still < 0:
+                if operand.still < 0:
                     raise Unsupported("an index of a dimension of one that the layout does not have")
-                found.jumps.append((side.still, 1, False))
+                found.jumps.append((operand.still, 1, False))
                 continue
             rest = stride
-            for level in side.levels:
+            for level in operand.levels:
                 step, rest = divmod(rest, level.unit)
                 if step:
                     if rest:
@@ -227,8 +227,8 @@ class _Lifter:
         return found
 
 
-def lift(counts: tuple[int, ...], sides: list[Side], most: int = MOST_PIECES) -> list[Piece]:
+def lift(counts: tuple[int, ...], operands: list[Operand], most: int = MOST_PIECES) -> list[Piece]:
     """The pieces of an iteration space. Raises NotAligned if a stick loop cannot stay whole along its sticks."""
     if any(n == 0 for n in counts):
         return []
-    return _Lifter(sides, most).run(counts)
+    return _Lifter(operands, most).run(counts)

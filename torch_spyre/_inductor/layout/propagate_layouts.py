@@ -12,7 +12,6 @@ from collections import defaultdict
 from dataclasses import replace
 from math import prod
 
-from ...ops.table import OPS
 from .. import config
 from ..loop_ir import Access, Buffer, Kernel, LoopOp
 from .device_ir import Plan, dense_layout, stride_order
@@ -106,21 +105,23 @@ def _places(plan: Plan, op: LoopOp, guide: Access) -> dict[int, int]:
 
 
 def _whole(plan: Plan, op: LoopOp) -> bool:
-    kept = op.sizes[len(op.turns) : len(op.sizes) - op.reduced]
-    return prod(plan.kernel.buffers[op.out.buffer].size) in (prod(kept), prod(kept) * prod(op.sizes[: len(op.turns)]))
+    kept = op.sizes[len(op.tile_loops) : len(op.sizes) - op.reduced]
+    return prod(plan.kernel.buffers[op.out.buffer].size) in (
+        prod(kept),
+        prod(kept) * prod(op.sizes[: len(op.tile_loops)]),
+    )
 
 
 def _leaves_single_elements(plan: Plan, op: LoopOp) -> bool:
     """A fold along the sticks, or an op on what such a fold has left."""
-    kind = OPS[op.name].kind
-    if kind == "reduction":
+    if op.row.is_reduction:
         source = op.ins[0]
         return isinstance(source, Access) and plan.lane_loop(source, op.sizes) >= len(op.sizes) - op.reduced
     guide = _guide(plan, op)
     inside = guide is not None and all(
         plan.kernel.buffers[name].kind == "internal" for name in (op.out.buffer, guide.buffer)
     )
-    if kind != "pointwise" or guide is None or not inside:
+    if not op.row.is_pointwise or guide is None or not inside:
         return False
     layout = plan.layouts[guide.buffer]
     return layout.stride_map[-1] <= 0 and layout.device_size[-1] > 1
@@ -131,7 +132,7 @@ def _guide(plan: Plan, op: LoopOp) -> Access | None:
     for access in op.ins:
         if not isinstance(access, Access) or access.buffer not in plan.layouts:
             continue
-        moves = list(zip(op.sizes, access.strides, strict=True))[len(op.turns) :]  # a tile may stand still
+        moves = list(zip(op.sizes, access.strides, strict=True))[len(op.tile_loops) :]  # a tile may stand still
         if all(n == 1 or stride for n, stride in moves):
             return access
     return None
@@ -139,11 +140,10 @@ def _guide(plan: Plan, op: LoopOp) -> Access | None:
 
 def _lane_dimension(plan: Plan, op: LoopOp) -> int | None:
     """The dimension of the output that lies along the sticks of the operand that guides it."""
-    kind = OPS[op.name].kind
     if op.name in ROWS_AND_COLUMNS:
         return _dimension(plan, op, len(op.sizes) - ROWS_AND_COLUMNS[op.name][1])
     guide = _guide(plan, op)
-    if kind not in ("pointwise", "reduction") or guide is None:
+    if not (op.row.is_pointwise or op.row.is_reduction) or guide is None:
         return None
     loop = plan.lane_loop(guide, op.sizes)
     return _dimension(plan, op, loop) if 0 <= loop < len(op.sizes) - op.reduced else None
@@ -154,7 +154,7 @@ def _dimension(plan: Plan, op: LoopOp, loop: int) -> int | None:
     buffer = plan.kernel.buffers[op.out.buffer]
     step = op.out.strides[loop]
     points = [op.sizes[loop]]
-    for turn in range(min(loop, len(op.turns)) - 1, -1, -1):
+    for turn in range(min(loop, len(op.tile_loops)) - 1, -1, -1):
         if op.out.strides[turn] == step * points[-1]:
             points.append(points[-1] * op.sizes[turn])
     for dim, (n, stride) in enumerate(zip(buffer.size, buffer.stride, strict=True)):

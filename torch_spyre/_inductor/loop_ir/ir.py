@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import torch
 
+from ...ops.table import OPS, OpRow
+
 Kind = Literal["input", "output", "internal"]
 
 
@@ -43,7 +45,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Given:
+class RuntimeScalar:
     """A number that is not known before a launch, which gives it: ``%index`` of the launch's numbers."""
 
     index: int
@@ -52,7 +54,7 @@ class Given:
         return f"%{self.index}"
 
 
-Parameter = float | Given
+Parameter = float | RuntimeScalar
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,21 @@ class LoopOp:
     hints: dict[str, Any] = field(default_factory=dict)
     # Loops around the op, which it may share with its neighbours: (scope, count), the outermost first. They are the
     # first of ``sizes`` too.
-    turns: tuple[tuple[int, int], ...] = ()
+    tile_loops: tuple[tuple[int, int], ...] = ()
     names: tuple[str, ...] = ()  # of the loops, "" for those without; empty where no op has hints
+
+    @property
+    def row(self) -> OpRow:
+        """What the op table says of it."""
+        return OPS[self.name]
 
     def accesses(self) -> list[Access]:
         """What is read, in order, and what is written."""
         return [*(each for each in self.ins if isinstance(each, Access)), self.out]
+
+    def where(self) -> str:
+        """The line of the program that the op comes from, in brackets, for messages; empty if unknown."""
+        return f" ({self.source})" if self.source else ""
 
     def scopes(self) -> list[dict[str, Any]]:
         """The hints around the op, the outermost first."""
@@ -105,7 +116,7 @@ class LoopOp:
     def reads(self) -> list[str]:
         """Names of the buffers this op reads; a scatter also needs what its table held before."""
         names = [access.buffer for access in self.ins if isinstance(access, Access)]
-        return [*names, self.out.buffer] if self.name.startswith("scatter") else names
+        return [*names, self.out.buffer] if self.row.is_scatter else names
 
 
 @dataclass
@@ -187,7 +198,7 @@ def _short(dtype: torch.dtype) -> str:
 
 def _text(access: Access | Constant) -> str:
     if isinstance(access, Constant):
-        return str(access.value) if isinstance(access.value, Given) else f"{access.value:g}"
+        return str(access.value) if isinstance(access.value, RuntimeScalar) else f"{access.value:g}"
     offset = f"{access.offset}+" if access.offset else ""
     return f"{access.buffer}[{offset}{'·'.join(map(str, access.strides))}]"
 
@@ -208,17 +219,17 @@ def _op_fields(op: LoopOp) -> dict[str, Any]:
 
 def to_number(value: Parameter) -> float | str:
     """For JSON, which has no inf and no nan."""
-    return value if not isinstance(value, Given) and abs(value) < float("inf") else str(value)
+    return value if not isinstance(value, RuntimeScalar) and abs(value) < float("inf") else str(value)
 
 
 def known(value: Parameter) -> float:
     """A number that is not left to the launch."""
-    assert not isinstance(value, Given)
+    assert not isinstance(value, RuntimeScalar)
     return value
 
 
 def from_number(value: float | str) -> Parameter:
-    return Given(int(value[1:])) if isinstance(value, str) and value.startswith("%") else float(value)
+    return RuntimeScalar(int(value[1:])) if isinstance(value, str) and value.startswith("%") else float(value)
 
 
 def _order(given: list[int] | None) -> tuple[int, ...] | None:

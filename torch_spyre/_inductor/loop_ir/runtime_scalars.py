@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from .ir import Given
+from .ir import RuntimeScalar
 
 # Which number of the call, whether its sign is changed, and the dtype that it is then rounded to as a tensor would be.
 Recipe = tuple[int, bool, torch.dtype | None]
@@ -23,7 +23,7 @@ class ValueNeeded(Exception):
     """A lowering wants to know a number that is given at the launch."""
 
 
-class LaunchNumber:
+class ScalarStandIn:
     """A number of the call. To ``isinstance`` it is the int or float that it stands for."""
 
     def __init__(self, kind: type, default: Any, recipe: Recipe, recipes: list[Recipe]) -> None:
@@ -34,30 +34,30 @@ class LaunchNumber:
     def __class__(self) -> type:
         return self._kind
 
-    def given(self) -> Given:
+    def given(self) -> RuntimeScalar:
         """As loop IR names it; from now on launches have to give it."""
         if self._recipe not in self._recipes:
             self._recipes.append(self._recipe)
-        return Given(self._recipes.index(self._recipe))
+        return RuntimeScalar(self._recipes.index(self._recipe))
 
-    def kept_as(self, dtype: torch.dtype) -> LaunchNumber:
+    def kept_as(self, dtype: torch.dtype) -> ScalarStandIn:
         index, negated, kept = self._recipe
         if kept not in (None, dtype) or (self._kind is float and not (dtype.is_floating_point or dtype == torch.bool)):
             raise ValueNeeded
-        return LaunchNumber(float, None, (index, negated, dtype), self._recipes)
+        return ScalarStandIn(float, None, (index, negated, dtype), self._recipes)
 
-    def real(self) -> LaunchNumber:
-        return LaunchNumber(float, self._default, self._recipe, self._recipes)
+    def real(self) -> ScalarStandIn:
+        return ScalarStandIn(float, self._default, self._recipe, self._recipes)
 
-    def whole(self) -> LaunchNumber:
+    def whole(self) -> ScalarStandIn:
         return self if self._kind is int else self._unknown()
 
-    def __neg__(self) -> LaunchNumber:
+    def __neg__(self) -> ScalarStandIn:
         index, negated, kept = self._recipe
         if kept:
             raise ValueNeeded
         whole = torch.int64 if self._kind is int else None  # an integer has no other zero
-        return LaunchNumber(self._kind, None, (index, not negated, whole), self._recipes)
+        return ScalarStandIn(self._kind, None, (index, not negated, whole), self._recipes)
 
     def __eq__(self, other: object) -> bool:
         """A number that is its argument's default is never left to the launch."""
@@ -79,7 +79,7 @@ class LaunchNumber:
 
 def is_open(number: Any) -> bool:
     """Whether its value is not known yet."""
-    return type(number) is LaunchNumber
+    return type(number) is ScalarStandIn
 
 
 def real(number: Any) -> Any:
@@ -92,14 +92,14 @@ def whole(number: Any) -> Any:
     return number.whole() if is_open(number) else int(number)
 
 
-def in_loop_ir(number: Any) -> float | Given:
+def in_loop_ir(number: Any) -> float | RuntimeScalar:
     """A number as an operand or parameter of a loop op."""
     return number.given() if is_open(number) else float(number)
 
 
-def stand_ins(numbers: Sequence[Any], defaults: Sequence[Any]) -> tuple[list[LaunchNumber], list[Recipe]]:
+def stand_ins(numbers: Sequence[Any], defaults: Sequence[Any]) -> tuple[list[ScalarStandIn], list[Recipe]]:
     """Stand-ins for the numbers of a call, which differ from these defaults; and what launches have to give, a list
     that grows as lowerings use them."""
     recipes: list[Recipe] = []
     pairs = enumerate(zip(numbers, defaults, strict=True))
-    return [LaunchNumber(type(n), default, (i, False, None), recipes) for i, (n, default) in pairs], recipes
+    return [ScalarStandIn(type(n), default, (i, False, None), recipes) for i, (n, default) in pairs], recipes

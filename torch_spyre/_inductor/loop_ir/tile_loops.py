@@ -32,7 +32,7 @@ def check_tiles(kernel: Kernel, inside: list[int], name: str, tiles: int) -> Non
     for op in ops:
         loop = _loop(op, name, hint)
         if op.sizes[loop] % tiles:
-            points = f"{op.sizes[loop]} points in {op.name}{where(op)}"
+            points = f"{op.sizes[loop]} points in {op.name}{op.where()}"
             raise Unsupported(f"{hint}: {name} has {points}, which {tiles} tiles do not divide")
         made.setdefault(op.out.buffer, (op.out.strides[loop], op.sizes[loop]))
     for op in ops:
@@ -40,7 +40,7 @@ def check_tiles(kernel: Kernel, inside: list[int], name: str, tiles: int) -> Non
         touched = [each for each in (op.out, *op.ins) if isinstance(each, Access) and each.buffer in made]
         if not all(_keeps_to_its_row(op, each, loop, *made[each.buffer]) for each in touched):
             raise Unsupported(
-                f"{hint}: {op.name} over {list(op.sizes)}{where(op)} needs what other tiles make; "
+                f"{hint}: {op.name} over {list(op.sizes)}{op.where()} needs what other tiles make; "
                 "leave it, or what it reads, out of the scope"
             )
 
@@ -49,7 +49,7 @@ def _keeps_to_its_row(op: LoopOp, access: Access, loop: int, step: int, rows: in
     """Whether point m of a loop touches row m of a buffer, whose ``rows`` lie ``step`` apart, and no other row."""
     if access.strides[loop] != step or op.sizes[loop] != rows or step < 1:
         return False
-    if op.indirect and access is (op.out if op.name.startswith("scatter") else op.ins[0]):  # an index leads anywhere
+    if op.indirect and access is (op.out if op.row.is_scatter else op.ins[0]):  # an index leads anywhere
         return False
     inner = access.offset % step
     for i, (n, stride) in enumerate(zip(op.sizes, access.strides, strict=True)):
@@ -69,13 +69,13 @@ def _loop(op: LoopOp, name: str, hint: str) -> int:
         raise Unsupported(
             f"{hint}: {op.name} over {list(op.sizes)} "
             f"{'has no dimension of this name' if not loops else 'runs along it with several loops'}"
-            f"{where(op)}; name the dimensions inside the scope with named_dims=[...]"
+            f"{op.where()}; name the dimensions inside the scope with named_dims=[...]"
         )
     if loops[0] >= len(op.sizes) - op.reduced:
-        raise Unsupported(f"{hint}: {op.name} folds it{where(op)}; tiles of a folded dimension are no results")
-    causal = op.name == "attention" and op.parameters[1] and loops[0] == len(op.sizes) - 4
-    if op.name == "iota" or causal:
-        raise Unsupported(f"{hint}: {op.name}, which counts positions{where(op)}, does not run in tiles")
+        raise Unsupported(f"{hint}: {op.name} folds it{op.where()}; tiles of a folded dimension are no results")
+    causal = op.row.is_attention and op.parameters[1] and loops[0] == len(op.sizes) - 4
+    if op.row.is_iota or causal:
+        raise Unsupported(f"{hint}: {op.name}, which counts positions{op.where()}, does not run in tiles")
     return loops[0]
 
 
@@ -95,14 +95,9 @@ def _split(op: LoopOp, name: str, tiles: int, scope: int) -> LoopOp:
         sizes=sizes(op.sizes),
         out=moved(op.out),
         ins=tuple(moved(each) if isinstance(each, Access) else each for each in op.ins),
-        turns=((scope, tiles), *op.turns),
+        tile_loops=((scope, tiles), *op.tile_loops),
         names=(f"tiles of {name}", *op.names),
     )
-
-
-def where(op: LoopOp) -> str:
-    """The line of the program that an op comes from, in brackets; empty if unknown."""
-    return f" ({op.source})" if op.source else ""
 
 
 def _local(kernel: Kernel, inside: set[int]) -> list[Buffer]:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from ..errors import Unsupported
 from ..loop_ir import Kernel, LoopOp
-from ..loop_ir.tile_loops import Tiling, check_tiles, tile, where
+from ..loop_ir.tile_loops import Tiling, check_tiles, tile
 
 
 def coarse_tile(kernel: Kernel) -> None:
@@ -45,6 +45,6 @@ def _tiling(op: LoopOp) -> Tiling:
     names = [name for _, name, _ in found]
     if len(set(names)) < len(names):
         raise Unsupported(
-            f"spyre_hint(num_tiles_per_dim=...): {op.name} is in tiles of {names}, one of them twice{where(op)}"
+            f"spyre_hint(num_tiles_per_dim=...): {op.name} is in tiles of {names}, one of them twice{op.where()}"
         )
     return found

@@ -14,12 +14,11 @@ from math import prod
 import torch
 
 from ..._C import get_device_dtype
-from ...ops.table import OPS, WIDENED_BY_MATMUL
+from ...ops.table import WIDENED_BY_MATMUL
 from ..loop_ir import Access, Constant, Kernel, LoopOp
 from ..loop_ir.affine import Dims, composed, dims_between
 from .dead_code import dead_code
 
-READERS = ("pointwise", "reduction", "matmul", "attention")
 REAL = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -69,12 +68,12 @@ def _widens_bytes(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
 def _reading(op: LoopOp, copy: LoopOp, source: Access, only_weights: bool) -> LoopOp | None:
     """The op with the original in place of the copy, as the weights of a product only or as any operand; None where
     its loops do not fit."""
-    if OPS[op.name].kind not in READERS or op.indirect or op.out.buffer == source.buffer:
+    if not op.row.is_dense or op.indirect or op.out.buffer == source.buffer:
         return None
     operands = [i for i, each in enumerate(op.ins) if isinstance(each, Access) and each.buffer == copy.out.buffer]
-    if only_weights and (op.name != "matmul" or operands != [1]):
+    if only_weights and (not op.row.is_matmul or operands != [1]):
         return None
-    if op.name in ("copy", "restickify"):
+    if op.row.is_move:
         return None
     dims = dims_between(copy.sizes, copy.out, source)
     op = _split(op, copy, dims)

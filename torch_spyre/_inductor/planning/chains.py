@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...ops.table import OPS
 from ..errors import Unsupported
 from ..loop_ir import Access, Kernel, LoopOp
 from ..loop_ir.tile_loops import check_tiles
@@ -47,7 +46,7 @@ class Chain:
 
 def joins(op: LoopOp) -> bool:
     """Whether an op may be part of a chain: whoever has hints has said how it runs."""
-    return OPS[op.name].kind in KINDS and not (op.hints or op.turns or op.indirect)
+    return op.row.kind in KINDS and not (op.hints or op.tile_loops or op.indirect)
 
 
 def kept(op: LoopOp) -> int:
@@ -82,7 +81,7 @@ def _note(kernel: Kernel, op: LoopOp, units: dict[str, set[int]]) -> None:
 
 def _cut(op: LoopOp, units: dict[str, set[int]]) -> tuple[int, int] | None:
     """A loop to be split, and the points of its inner part."""
-    for loop in range(kept(op) - (2 if op.name == "matmul" else 0)):
+    for loop in range(kept(op) - (2 if op.row.is_matmul else 0)):
         for access in op.accesses():
             stride, n = access.strides[loop], op.sizes[loop]
             for unit in sorted(units.get(access.buffer, ())) if stride > 0 else ():
@@ -133,7 +132,7 @@ def alike(kernel: Kernel, chains: Sequence[Chain]) -> list[Chain] | None:
 def _grown(kernel: Kernel, chain: Chain, way: range, loops: dict[int, int]) -> Chain:
     skipped: list[int] = []
     for at in way:
-        if kernel.ops[at].turns:
+        if kernel.ops[at].tile_loops:
             break
         if at in loops:
             wider = Chain({**chain.loops, at: loops[at]}, chain.before | frozenset(skipped))

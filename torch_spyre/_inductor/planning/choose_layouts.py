@@ -164,7 +164,7 @@ class _Chooser:
         """What there is to an op in any layouts."""
         buffers = self.plan.kernel.buffers
         shown = [(access.strides, self.plan.offset(access), buffers[access.buffer].dtype) for access in op.accesses()]
-        return (op.name, op.sizes, op.reduced, tuple(count for _, count in op.turns), op.indirect, tuple(shown))
+        return (op.name, op.sizes, op.reduced, tuple(count for _, count in op.tile_loops), op.indirect, tuple(shown))
 
 
 def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
@@ -181,9 +181,11 @@ def _times(plan: Plan, op: LoopOp) -> tuple[float, float]:
         return inf, inf
     total = moves = 0.0
     for each in alone.device_ops:
-        time = costs.time(each, each.slices, (False,) * len(each.sides)) * prod(count for _, count in each.op.turns)
+        time = costs.time(each, each.slices, (False,) * len(each.operands)) * prod(
+            count for _, count in each.loop_op.tile_loops
+        )
         total += time
-        moves += time if each.op.name == "restickify" else 0
+        moves += time if each.loop_op.name == "restickify" else 0
     return total, moves
 
 
@@ -202,7 +204,7 @@ def _planned_us(plan: Plan, first: int, last: int) -> float:
 
 
 def _is_batched(op: LoopOp) -> bool:
-    return op.name == "matmul" and prod(op.sizes[:-3]) > 1
+    return op.row.is_matmul and prod(op.sizes[:-3]) > 1
 
 
 def _orders(rank: int) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Which part of an operand a core has: where it begins on the card, and how large it is."""
+"""Which tile of an operand a core has: where it begins on the card, and how large it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..layout.device_ir import DeviceOp, LxPlacement, ceil_div
 
 
 @dataclass(frozen=True)
-class Part:
+class CoreTile:
     """What the cores have of an operand, in device coordinates."""
 
     origin: tuple[int, ...]  # of core 0
@@ -23,25 +23,31 @@ class Part:
     size: tuple[int, ...]  # in whole sticks
 
 
-def can_hold(op: DeviceOp, side: Coordinates, slices: Sequence[int]) -> bool:
-    """Whether a core that carries out its part of the op finds its part of the operand in its own LX."""
+def can_hold(op: DeviceOp, operand: Coordinates, slices: Sequence[int]) -> bool:
+    """Whether a core that carries out its tile of the op finds its tile of the operand in its own LX."""
     folds_together = any(cores > 1 for cores in slices[len(op.counts) - op.reduced :])
-    return not folds_together and not side.jumps and all(step >= 0 for row in side.steps for step in row)
+    return not folds_together and not operand.jumps and all(step >= 0 for row in operand.steps for step in row)
 
 
-def lies_still(side: Coordinates) -> bool:
+def lies_still(operand: Coordinates) -> bool:
     """No index leads elsewhere, no loop around the op moves it on, it is not walked backwards."""
-    return not side.jumps and not any(map(any, side.turns)) and all(step >= 0 for row in side.steps for step in row)
+    return (
+        not operand.jumps
+        and not any(map(any, operand.tile_steps))
+        and all(step >= 0 for row in operand.steps for step in row)
+    )
 
 
-def fills_its_box(op: DeviceOp, side: Coordinates) -> bool:
+def fills_its_box(op: DeviceOp, operand: Coordinates) -> bool:
     """Whether an operand's points leave no sticks out between the first and the last along any dimension."""
-    for dim in range(len(side.constant) - 1):
+    for dim in range(len(operand.constant) - 1):
         ways = [
-            (row[dim], n) for loop, (row, n) in enumerate(zip(side.steps, op.counts, strict=True)) if loop != side.stick
+            (row[dim], n)
+            for loop, (row, n) in enumerate(zip(operand.steps, op.counts, strict=True))
+            if loop != operand.stick
         ]
-        if side.stick >= 0 and dim == side.tile_dim:
-            ways.append((1, ceil_div(op.counts[side.stick], side.elements)))
+        if operand.stick >= 0 and dim == operand.tile_dim:
+            ways.append((1, ceil_div(op.counts[operand.stick], operand.elements)))
         reached = 1
         for step, n in sorted(way for way in ways if way[0] and way[1] > 1):
             if step > reached:
@@ -55,47 +61,47 @@ def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
     points = list(op.counts)
     for loop, cores in enumerate(slices):
         if cores > 1:
-            unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
+            unit = max((operand.elements for operand in op.operands if operand.stick == loop), default=1)
             points[loop] = divided("", points[loop], cores, unit).points
     return points
 
 
-def part_of(op: DeviceOp, side: Coordinates, elements: int, slices: Sequence[int]) -> Part:
-    """The part of an operand that each core has if the loops are shared so."""
+def core_tile(op: DeviceOp, operand: Coordinates, elements: int, slices: Sequence[int]) -> CoreTile:
+    """The tile of an operand that each core has if the loops are shared so."""
     points = points_of(op, slices)
-    apart: list[tuple[int, ...]] = [(0,) * len(side.constant)]  # of the cores that share the loops so far
-    size = [1] * len(side.constant)
-    for loop, row in enumerate(side.steps):
-        if loop != side.stick:
+    apart: list[tuple[int, ...]] = [(0,) * len(operand.constant)]  # of the cores that share the loops so far
+    size = [1] * len(operand.constant)
+    for loop, row in enumerate(operand.steps):
+        if loop != operand.stick:
             far = [step * points[loop] for step in row]  # from one core's share to the next
             size = [n + step * (points[loop] - 1) for n, step in zip(size, row, strict=True)]
         else:
             far = [0] * len(size)
-            if side.tile_dim >= 0:
-                far[side.tile_dim] = points[loop] // side.elements
-                size[side.tile_dim] += ceil_div(points[loop], side.elements) - 1
+            if operand.tile_dim >= 0:
+                far[operand.tile_dim] = points[loop] // operand.elements
+                size[operand.tile_dim] += ceil_div(points[loop], operand.elements) - 1
         if slices[loop] > 1:  # cores are numbered by their shares, those of the last loop as neighbours
             shares = [[share * step for step in far] for share in range(slices[loop])]
             apart = [tuple(map(add, before, share)) for before in apart for share in shares]
-    return Part(tuple(side.constant), tuple(apart), (*size[:-1], elements))
+    return CoreTile(tuple(operand.constant), tuple(apart), (*size[:-1], elements))
 
 
-def residence(written: Sequence[Part], read: Iterable[Part]) -> LxPlacement | None:
+def lx_placement(written: Sequence[CoreTile], read: Iterable[CoreTile]) -> LxPlacement | None:
     """Where a buffer can stay in LX, if every core reads only what it wrote itself; None if some would not."""
     apart = written[0].apart
-    if any(part.origin[-1] for part in written):  # from within a stick on
+    if any(tile.origin[-1] for tile in written):  # from within a stick on
         return None
-    boxes = {(part.origin, part.size) for part in written}
+    boxes = {(tile.origin, tile.size) for tile in written}
     low = tuple(map(min, zip(*(origin for origin, _ in boxes), strict=True)))
     high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))
     size = tuple(b - a for a, b in zip(low, high, strict=True))
     # Several writers fill it without gaps, and what one core has is no other's.
     if len(boxes) > 1 and (sum(prod(box) for _, box in boxes) != prod(size) or not _disjoint(apart, size)):
         return None
-    for part in (*written, *read):
-        if part.apart != apart[: len(part.apart)]:
+    for tile in (*written, *read):
+        if tile.apart != apart[: len(tile.apart)]:
             return None
-        inside = zip(low, part.origin, _end(part.origin, part.size), high, strict=True)
+        inside = zip(low, tile.origin, _end(tile.origin, tile.size), high, strict=True)
         if not all(a <= begin and end <= b for a, begin, end, b in inside):
             return None
     return LxPlacement(low, size)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ... import _C
-from ...backend.steps import OPCODES
 from ...card import description
-from ...ops.table import OPS
+from ...ir.step import compute_step
 from ..layout.device_ir import DeviceOp, Plan
 from ..loop_ir import Access
 from .slicing_limits import byte_strides
 
-# (slices, which of the sides lie in LX, the output last)
+# (slices, which of the operands lie in LX, the output last)
 Choice = tuple[tuple[int, ...], tuple[bool, ...]]
-TIMED = ("pointwise", "reduction", "matmul", "attention")
+_ANY_CONSTANT = {"value": 1.0, "format": "IEEE_FP32"}
 
 
 class Costs:
@@ -26,89 +26,78 @@ class Costs:
         self.plan = plan
         self.asked: dict[tuple[object, Choice], float] = {}
         self.best_products: dict[object, tuple[int, ...] | None] = {}  # how products are best divided, by signature
-        self.signatures: dict[int, tuple[object, dict[str, Any], DeviceOp]] = {}  # by id of the op, which it keeps
+        self.templates: dict[int, tuple[object, _Template, DeviceOp]] = {}  # by id of the op, which it keeps
 
     def comes_after(self, op: DeviceOp, before: DeviceOp) -> None:
         """What the op before has written to device memory takes longer to read."""
-        fresh = [side for side, access in enumerate(op.accesses()[:-1]) if access.buffer == before.op.out.buffer]
+        fresh = [
+            number for number, access in enumerate(op.accesses()[:-1]) if access.buffer == before.loop_op.out.buffer
+        ]
         if fresh:
-            fields = _fields(self.plan, op) | {"fresh": fresh[0]}
-            self.signatures[id(op)] = (repr(fields), fields, op)
+            self._remember(op, _template(self.plan, op, fresh[0]))
 
     def signature(self, op: DeviceOp) -> object:
         """Equal for ops that are equal as far as the clock goes."""
         return self._known(op)[0]
 
     def times(self, op: DeviceOp, choices: Sequence[Choice]) -> list[float]:
-        key, fields, _ = self._known(op)
+        key, template, _ = self._known(op)
         missing = [choice for choice in dict.fromkeys(choices) if (key, choice) not in self.asked]
         if missing:
-            if OPS[op.op.name].kind in TIMED:
-                steps = [_step(fields, *choice) for choice in missing]
-                found = _C.time_of_steps(steps, [_fresh(fields, held) for _, held in missing])
+            if op.loop_op.row.is_dense:
+                steps = [template.placed(*choice) for choice in missing]
+                found = _C.time_of_steps(steps, [template.fresh_position(in_lx) for _, in_lx in missing])
             else:
-                found = [self._moved(op, held) for _, held in missing]
+                found = [self._moved(op, in_lx) for _, in_lx in missing]
             self.asked.update(((key, choice), time) for choice, time in zip(missing, found, strict=True))
         return [self.asked[key, choice] for choice in choices]
 
-    def time(self, op: DeviceOp, slices: Sequence[int], held: tuple[bool, ...]) -> float:
-        return self.times(op, [(tuple(slices), held)])[0]
+    def time(self, op: DeviceOp, slices: Sequence[int], in_lx: tuple[bool, ...]) -> float:
+        return self.times(op, [(tuple(slices), in_lx)])[0]
 
-    def _known(self, op: DeviceOp) -> tuple[object, dict[str, Any], DeviceOp]:
-        found = self.signatures.get(id(op))
-        if found is None:
-            fields = _fields(self.plan, op)
-            found = self.signatures[id(op)] = (repr(fields), fields, op)
+    def _known(self, op: DeviceOp) -> tuple[object, _Template, DeviceOp]:
+        return self.templates.get(id(op)) or self._remember(op, _template(self.plan, op))
+
+    def _remember(self, op: DeviceOp, template: _Template) -> tuple[object, _Template, DeviceOp]:
+        found = self.templates[id(op)] = (repr(template), template, op)
         return found
 
-    def _moved(self, op: DeviceOp, held: tuple[bool, ...]) -> float:
+    def _moved(self, op: DeviceOp, in_lx: tuple[bool, ...]) -> float:
         """Ops that follow indices, sort and the like: device memory at its best."""
         sizes = (self.plan.layouts[access.buffer].device_bytes() for access in op.accesses())
         points = prod(op.counts) * 4
-        bytes_ = sum(min(size, points) for size, in_lx in zip(sizes, held, strict=True) if not in_lx)
+        bytes_ = sum(min(size, points) for size, is_in_lx in zip(sizes, in_lx, strict=True) if not is_in_lx)
         return bytes_ / description.constants()["dram_gb_per_s"] / 1000
 
 
-def _fields(plan: Plan, op: DeviceOp) -> dict[str, Any]:
-    """A step of the card without its division; ``sides`` are the operands in the order of the op's sides."""
-    row = OPS[op.op.name]
-    accesses = op.accesses()
-    sides = []
-    for access, side, strides in zip(accesses, op.sides, byte_strides(plan, op), strict=True):
-        operand = {"format": plan.layouts[access.buffer].device_dtype.name, "strides": strides}
-        sides.append(operand | ({"stick": side.stick} if side.stick >= 0 else {}))
-    moves = op.op.name == "copy" and len(sides) == 2 and sides[0]["format"] == sides[1]["format"]
-    fields: dict[str, Any] = {
-        "op": op.op.name if moves or op.op.name == "restickify" else OPCODES.get(row.kind, row.kind),
-        "extents": op.counts,
-        "sides": sides,
-        "ins": [isinstance(each, Access) for each in op.op.ins],
-    }
-    if row.function and not moves:
-        fields["function"] = row.function
-    if row.cost == "special":
-        fields["special"] = True
-    if row.kind == "reduction":
-        fields["reduced"] = op.reduced
-    if row.kind == "attention":
-        fields["constants"] = [1.0, *op.parameters[1:]]
-    return fields
+@dataclass(frozen=True)
+class _Template:
+    """The step of an op without its division, and without the places of its operands."""
+
+    step: dict[str, Any]
+    positions: list[int]  # of the op's operands among those of the step, which begins with the output
+    fresh: int = -1  # the operand that the op before has written; -1: none
+
+    def placed(self, slices: tuple[int, ...], in_lx: tuple[bool, ...]) -> dict[str, Any]:
+        operands = list(self.step["operands"])
+        for number, (position, is_in_lx) in enumerate(zip(self.positions, in_lx, strict=True)):
+            operands[position] = operands[position] | ({"lx": 0} if is_in_lx else {"argument": number})
+        return self.step | {"slices": list(slices), "operands": operands}
+
+    def fresh_position(self, in_lx: tuple[bool, ...]) -> int:
+        """Which operand of the step was written just before, if that is in device memory."""
+        return -1 if self.fresh < 0 or in_lx[self.fresh] else self.positions[self.fresh]
 
 
-def _step(fields: dict[str, Any], slices: tuple[int, ...], held: tuple[bool, ...]) -> dict[str, Any]:
-    placed = [
-        {**side, "lx": 0} if in_lx else {**side, "argument": i}
-        for i, (side, in_lx) in enumerate(zip(fields["sides"], held, strict=True))
-    ]
-    given = iter(placed[:-1])
-    ins = [next(given) if is_access else {"value": 1.0, "format": "IEEE_FP32"} for is_access in fields["ins"]]
-    step = {key: value for key, value in fields.items() if key not in ("sides", "ins", "fresh")}
-    return step | {"slices": list(slices), "operands": [placed[-1], *ins]}
-
-
-def _fresh(fields: dict[str, Any], held: tuple[bool, ...]) -> int:
-    """Which operand of the step was written just before, if that is in device memory."""
-    side = fields.get("fresh", -1)
-    if side < 0 or held[side]:
-        return -1
-    return 1 + [i for i, is_access in enumerate(fields["ins"]) if is_access][side]
+def _template(plan: Plan, op: DeviceOp, fresh: int = -1) -> _Template:
+    walked = []
+    for access, operand, strides in zip(op.accesses(), op.operands, byte_strides(plan, op), strict=True):
+        fields = {"format": plan.layouts[access.buffer].device_dtype.name, "strides": strides}
+        walked.append(fields | ({"stick": operand.stick} if operand.stick >= 0 else {}))
+    read = iter(walked[:-1])
+    inputs = [next(read) if isinstance(each, Access) else _ANY_CONSTANT for each in op.loop_op.ins]
+    # The time of an op does not depend on its parameters, except on whether attention is causal.
+    constants = [1.0, *op.parameters[1:]] if op.loop_op.row.is_attention else []
+    step = compute_step(op.loop_op.row, op.counts, (), [walked[-1], *inputs], reduced=op.reduced, constants=constants)
+    positions = [1 + i for i, each in enumerate(op.loop_op.ins) if isinstance(each, Access)]
+    return _Template(step, [*positions, 0], fresh)

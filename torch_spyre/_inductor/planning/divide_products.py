@@ -27,8 +27,8 @@ def _best_product_slices(plan: Plan, op: DeviceOp, costs: Costs) -> Slices | Non
     candidates = list(divisions(plan, op))
     if not candidates:
         return None
-    held = (False,) * len(op.sides)
-    times = costs.times(op, [(slices, held) for slices in candidates])
+    in_lx = (False,) * len(op.operands)
+    times = costs.times(op, [(slices, in_lx) for slices in candidates])
     fastest = min(times)
     good = [slices for slices, time in zip(candidates, times, strict=True) if time * WORTH <= fastest]
     return min(good, key=_simplicity)

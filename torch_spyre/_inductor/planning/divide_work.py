@@ -10,7 +10,6 @@ from __future__ import annotations
 from copy import deepcopy
 from math import prod
 
-from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..layout.coordinates import Coordinates
@@ -20,7 +19,7 @@ from .core_tiles import points_of
 from .cost import Costs
 from .divide_products import best_product_slices, published_product_slices
 from .divisions import divisions, within_span
-from .joint_search import plan_together
+from .joint_search import joint_search
 from .slicing_limits import byte_strides, jumped, quantum_of, reach_of, share
 
 
@@ -29,10 +28,10 @@ def divide_work(plan: Plan) -> None:
     costs = Costs(plan)
     hinted = divide_each(plan, costs)
     if config.lx_planning and config.planning == "together":
-        plan_together(plan, hinted, costs)
+        joint_search(plan, hinted, costs)
     else:
         plan.planned_us = sum(
-            prod(count for _, count in op.op.turns) * costs.time(op, op.slices, (False,) * len(op.sides))
+            prod(count for _, count in op.loop_op.tile_loops) * costs.time(op, op.slices, (False,) * len(op.operands))
             for op in plan.device_ops
         )
 
@@ -60,13 +59,13 @@ def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
     try:
         return _hinted(plan, op)
     except Unsupported:
-        if not op.op.hints.get("backward"):
+        if not op.loop_op.hints.get("backward"):
             raise
         return None
 
 
 def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
-    if op.op.name in ("matmul", "attention"):
+    if op.loop_op.row.is_product:
         published = config.planning == "op_by_op"
         best = published_product_slices(plan, op) if published else best_product_slices(plan, op, costs)
         if best is not None:
@@ -78,7 +77,7 @@ def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
 def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
     """As many cores as before, given to several loops so that none reaches too far, the outer ones first; else what was
     chosen."""
-    kept = len(op.counts) - op.reduced - (OPS[op.op.name].kind == "scan")
+    kept = len(op.counts) - op.reduced - op.loop_op.row.is_scan
     fitting = [
         list(slices)
         for slices in divisions(plan, op, any_number=True)
@@ -90,14 +89,14 @@ def _within_span_or(plan: Plan, op: DeviceOp, chosen: list[int]) -> list[int]:
 def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
     """What ``spyre_hint(work_div={"M": 4})`` asks for; dimensions that it does not name are not divided."""
     wanted: dict[str, int] = {}
-    for scope in op.op.scopes():
+    for scope in op.loop_op.scopes():
         wanted |= scope.get("work_div") or scope.get("slices") or {}
     if not wanted:
         return None
-    hint = f"spyre_hint(work_div={wanted}): {op.op.name} over {list(op.op.sizes)}"
-    where = f" ({op.op.source})" if op.op.source else ""
-    more = len(plan.placement(op.op.out.buffer).replicas)
-    names = [op.op.names[origin - more] if origin >= more else "" for origin in op.origins]
+    hint = f"spyre_hint(work_div={wanted}): {op.loop_op.name} over {list(op.loop_op.sizes)}"
+    where = op.loop_op.where()
+    more = len(plan.placement(op.loop_op.out.buffer).replicas)
+    names = [op.loop_op.names[origin - more] if origin >= more else "" for origin in op.origins]
     strides = byte_strides(plan, op)
     kept = len(op.counts) - op.reduced
     slices = [1] * len(op.counts)
@@ -123,19 +122,19 @@ def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
 def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
     slices = [1] * len(op.counts)
     kept = len(op.counts) - op.reduced
-    kind = OPS[op.op.name].kind
+    row = op.loop_op.row
     strides = byte_strides(plan, op)
-    wide = [s for s, side in zip(strides, op.sides, strict=True) if _reach(op.counts, s, side) > plan.span]
+    wide = [s for s, operand in zip(strides, op.operands, strict=True) if _reach(op.counts, s, operand) > plan.span]
     quanta = [quantum_of(op, i, strides) for i in range(len(op.counts))]
     units = [ceil_div(n, q) if q else 1 for n, q in zip(op.counts, quanta, strict=True)]
     # Along the last loop of a scan every point needs the one before.
-    loops = [i for i in range(kept - (kind == "scan")) if any(op.sides[-1].steps[i])]
+    loops = [i for i in range(kept - row.is_scan) if any(op.operands[-1].steps[i])]
 
     def order(i: int) -> tuple[int, bool, int]:
         farthest = max((abs(s[i]) * units[i] for s in wide), default=0)
         return (-farthest, i >= kept, -units[i])
 
-    if op.reduced and kind in ("reduction", "matmul"):
+    if op.reduced and (row.is_reduction or row.is_matmul):
         loops.append(min(range(kept, len(op.counts)), key=order))
     left = plan.cores
     for i in sorted(loops, key=order):
@@ -144,19 +143,19 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
     return slices
 
 
-def _reach(counts: list[int], strides: list[int], side: Coordinates) -> int:
-    return reach_of(counts, strides, side.stick, side.elements)
+def _reach(counts: list[int], strides: list[int], operand: Coordinates) -> int:
+    return reach_of(counts, strides, operand.stick, operand.elements)
 
 
 def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
     """Nothing if every core stays within the span, else the two halves of the op."""
     strides = byte_strides(plan, op)
     points = points_of(op, op.slices)
-    for access, side, rows in zip(op.accesses(), op.sides, strides, strict=True):
-        reach = _reach(points, rows, side) + jumped(plan, op, access, side)
+    for access, operand, rows in zip(op.accesses(), op.operands, strides, strict=True):
+        reach = _reach(points, rows, operand) + jumped(plan, op, access, operand)
         if reach <= plan.span:
             continue
-        kept = len(op.counts) - op.reduced - {"scan": 1, "topk": 1, "attention": 2}.get(OPS[op.op.name].kind, 0)
+        kept = len(op.counts) - op.reduced - {"scan": 1, "topk": 1, "attention": 2}.get(op.loop_op.row.kind, 0)
         loops = [i for i in range(kept) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
             quantum = max(quantum_of(op, loop, strides), 1)
@@ -164,9 +163,9 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
             if half:
                 return [_part(op, loop, 0, half), _part(op, loop, half, op.counts[loop] - half)]
         far = max(range(len(rows)), key=lambda i: abs(rows[i]) * points[i])
-        dimension = op.origins[far] - len(plan.placement(op.op.out.buffer).replicas)
+        dimension = op.origins[far] - len(plan.placement(op.loop_op.out.buffer).replicas)
         raise Unsupported(
-            f"{op.op.name} over {list(op.op.sizes)}{f' ({op.op.source})' if op.op.source else ''}: one core would "
+            f"{op.loop_op.name} over {list(op.loop_op.sizes)}{op.loop_op.where()}: one core would "
             f"reach over {reach} bytes of {plan.layouts[access.buffer]}, most of them along dimension {dimension}, and "
             f"the card allows {plan.span}; use more cores than {plan.cores} (SENCORES) or smaller parts"
         )
@@ -176,14 +175,14 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
 def _part(op: DeviceOp, loop: int, start: int, count: int) -> DeviceOp:
     part = deepcopy(op)
     part.counts[loop] = count
-    for side in part.sides:
-        for dim, step in enumerate(side.steps[loop]):
-            if side.stick == loop and dim == len(side.constant) - 1:
-                if side.tile_dim >= 0:
-                    side.constant[side.tile_dim] += start // side.elements
+    for operand in part.operands:
+        for dim, step in enumerate(operand.steps[loop]):
+            if operand.stick == loop and dim == len(operand.constant) - 1:
+                if operand.tile_dim >= 0:
+                    operand.constant[operand.tile_dim] += start // operand.elements
             else:
-                side.constant[dim] += start * step
-    if op.op.name == "iota":
+                operand.constant[dim] += start * step
+    if op.loop_op.row.is_iota:
         first, *steps = map(known, part.parameters)
         part.parameters = (first + start * steps[loop], *steps)
     return part

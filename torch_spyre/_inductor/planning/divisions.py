@@ -19,11 +19,11 @@ def divisions(
 ) -> Iterator[Slices]:
     """Ways to share the loops of an op: no core without work, no stick written by two, none reaching over the span.
 
-    ``exactly`` so many cores, over loops that move the side ``moving``; else ``any_number``, or as many as can be.
+    ``exactly`` so many cores, over loops that move the operand ``moving``; else ``any_number``, or as many as can be.
     """
     strides = byte_strides(plan, op)
     kept = len(op.counts) - op.reduced
-    written = op.sides[-1]
+    written = op.operands[-1]
     options: list[list[int]] = []
     for loop, count in enumerate(op.counts):
         quantum = quantum_of(op, loop, strides)
@@ -47,8 +47,8 @@ def within_span(plan: Plan, op: DeviceOp, slices: Sequence[int], strides: list[l
     points = points_of(op, slices)
     rows = byte_strides(plan, op) if strides is None else strides
     return all(
-        reach_of(points, row, side.stick, side.elements) + jumped(plan, op, access, side) <= plan.span
-        for access, side, row in zip(op.accesses(), op.sides, rows, strict=True)
+        reach_of(points, row, operand.stick, operand.elements) + jumped(plan, op, access, operand) <= plan.span
+        for access, operand, row in zip(op.accesses(), op.operands, rows, strict=True)
     )
 
 

@@ -4,7 +4,7 @@ Before: every op is divided as is best for itself. After: neighbours are divided
 LX is worth more than the best division of each. The search goes by regions: one op is divided in another way, what can
 follow through the buffers it shares follows, and the region keeps it if the kernel gets faster; then single ops may
 go back. It ends when no region helps. Equal layers are searched once: what helps in the first two of them is tried in
-the others; what was planned before is found on disk (:mod:`plan_memo`), and :mod:`solve_exactly` improves on the search
+the others; what was planned before is found on disk (:mod:`plan_cache`), and :mod:`solve` improves on the search
 where that is asked for. The bound it reports leaves every op its best division with all it could ever find in LX, so no
 plan of these ops in these layouts is faster.
 """
@@ -19,53 +19,53 @@ from time import perf_counter
 from .. import config
 from ..layout.device_ir import Plan
 from .cost import Costs
-from .cp_sat import solve_exactly
+from .cp_sat import solve
 from .divisions import Slices
-from .optimality import Proof, report
-from .plan_cache import Memo
-from .search_space import Problem, Stay, repeated
+from .optimality import Optimality, report
+from .plan_cache import PlanCache
+from .search_space import SearchSpace, Stay, repeated
 
 GAIN = 0.05  # microseconds that a change has to save
 SEED = 2.0  # microseconds of an op that is worth beginning a region with
 PASSES = 3
 
 
-def plan_together(plan: Plan, fixed: set[int], costs: Costs) -> None:
+def joint_search(plan: Plan, fixed: set[int], costs: Costs) -> None:
     """Changes ``slices`` of the ops that are not ``fixed`` (by id), says in ``plan.planner`` how well; sets
     ``plan.bound_us`` if that is asked for."""
     begin = perf_counter()
-    problem = Problem(plan, fixed, costs)
-    search, proof = _planned(problem, [tuple(op.slices) for op in plan.device_ops])
+    space = SearchSpace(plan, fixed, costs)
+    search, optimality = _planned(space, [tuple(op.slices) for op in plan.device_ops])
     for op, slices in zip(plan.device_ops, search.slices, strict=True):
         op.slices = list(slices)
     plan.planned_us = search.total()
     plan.moves = [move for stay in search.resident.values() for move in stay.moves]
     if config.plan_bound:
-        plan.bound_us = problem.bound(search.slices)
-    plan.planner = report(plan.planned_us, proof, plan.bound_us, perf_counter() - begin)
+        plan.bound_us = space.bound(search.slices)
+    plan.planner = report(plan.planned_us, optimality, plan.bound_us, perf_counter() - begin)
 
 
-def _planned(problem: Problem, start: list[Slices]) -> tuple[_Search, Proof]:
+def _planned(space: SearchSpace, start: list[Slices]) -> tuple[_Search, Optimality]:
     """As it was planned before, here or elsewhere; else searched, from layers on that were."""
-    memo = Memo(problem, start)
-    known = memo.whole()
+    cache = PlanCache(space, start)
+    known = cache.whole()
     if known is not None:
-        return _Search(problem, known[0]), known[1]
-    search, settled = _Search(problem, start), set[int]()
-    layers = memo.layers()
+        return _Search(space, known[0]), known[1]
+    search, settled = _Search(space, start), set[int]()
+    layers = cache.layers()
     if layers is not None:
-        again = _Search(problem, layers[0])
+        again = _Search(space, layers[0])
         if again.total() <= search.total():
             search, settled = again, layers[1]
     for _ in range(PASSES):
         if not search.improve(settled):
             break
-    proof = Proof()
+    optimality = Optimality()
     if config.solver == "exact":
-        found, proof = solve_exactly(problem, search.slices, search.resident)
-        search = min(search, _Search(problem, found), key=_Search.total)
-    memo.keep(search.slices, proof)
-    return search, proof
+        found, optimality = solve(space, search.slices, search.resident)
+        search = min(search, _Search(space, found), key=_Search.total)
+    cache.keep(search.slices, optimality)
+    return search, optimality
 
 
 @dataclass
@@ -81,13 +81,13 @@ class _Change:
 class _Search:
     """The best divisions so far, and what stays in LX under them."""
 
-    def __init__(self, problem: Problem, slices: Sequence[Slices]) -> None:
-        self.problem = problem
-        self.ops = problem.ops
+    def __init__(self, space: SearchSpace, slices: Sequence[Slices]) -> None:
+        self.space = space
+        self.ops = space.ops
         self.slices = list(slices)
         self.resident: dict[str, Stay] = {}
         self.load = [0] * len(self.ops)
-        self.layers = repeated(problem.keys)
+        self.layers = repeated(space.keys)
         self.tried: dict[frozenset[tuple[int, Slices]], int] = {}  # regions that did not help, and when that was
         self.reached: dict[tuple[int, Slices, bool], dict[int, Slices]] = {}  # what can follow a seed
         self.changes = 0
@@ -100,7 +100,7 @@ class _Search:
 
     def _evaluate(self, slices: dict[int, Slices], whole: bool = False) -> _Change:
         change = _Change(slices)
-        names = dict.fromkeys(name for at in slices for name, _ in self.problem.shared[at])
+        names = dict.fromkeys(name for at in slices for name, _ in self.space.shared[at])
         touched = set(slices)
         load: dict[int, int] = defaultdict(int)
         for name in names:
@@ -110,7 +110,7 @@ class _Search:
         def divided(at: int) -> Slices:
             return slices.get(at, self.slices[at])
 
-        wanted = [(name, self.problem.stay(name, divided)) for name in names]
+        wanted = [(name, self.space.stay(name, divided)) for name in names]
         for name, stay in sorted(wanted, key=_least_first):
             if stay is not None and not self._fits(load, name, stay):
                 stay = None
@@ -119,12 +119,12 @@ class _Search:
             if stay is not None:
                 self._add_load(load, name, stay, 1)
             if whole or (stay is None) != (name not in self.resident):
-                touched.update(use.at for use in self.problem.uses[name])
+                touched.update(use.at for use in self.space.uses[name])
             change.resident[name] = stay
-            before = self.problem.copying_us(name, self.resident.get(name), self.slices.__getitem__)
-            change.saved += before - self.problem.copying_us(name, stay, divided)
+            before = self.space.copying_us(name, self.resident.get(name), self.slices.__getitem__)
+            change.saved += before - self.space.copying_us(name, stay, divided)
         for at in touched:
-            change.cost[at] = self.problem.time(at, divided(at), self._held(at, change.resident))
+            change.cost[at] = self.space.time(at, divided(at), self._in_lx(at, change.resident))
         if not whole:
             change.saved += sum(self.cost[at] - time for at, time in change.cost.items())
         return change
@@ -134,27 +134,27 @@ class _Search:
     ) -> bool:
         """Whether the way over the ring is shorter than that through device memory."""
         saved = 0.0
-        for at in {use.at for use in self.problem.uses[name]}:
-            through, across = (self._held(at, {**changed, name: there}) for there in (None, stay))
-            saved += self.problem.time(at, divided(at), through) - self.problem.time(at, divided(at), across)
+        for at in {use.at for use in self.space.uses[name]}:
+            through, across = (self._in_lx(at, {**changed, name: there}) for there in (None, stay))
+            saved += self.space.time(at, divided(at), through) - self.space.time(at, divided(at), across)
         return saved > stay.moving_us + GAIN
 
-    def _held(self, at: int, changed: Mapping[str, Stay | None]) -> tuple[bool, ...]:
-        held = [False] * len(self.ops[at].sides)
-        for name, position in self.problem.shared[at]:
+    def _in_lx(self, at: int, changed: Mapping[str, Stay | None]) -> tuple[bool, ...]:
+        in_lx = [False] * len(self.ops[at].operands)
+        for name, position in self.space.shared[at]:
             stay = changed[name] if name in changed else self.resident.get(name)
-            held[position] = stay is not None
-        return tuple(held)
+            in_lx[position] = stay is not None
+        return tuple(in_lx)
 
     def _add_load(self, load: dict[int, int] | list[int], name: str, stay: Stay, sign: int) -> None:
-        for span, size in self.problem.rooms(name, stay):
+        for span, size in self.space.rooms(name, stay):
             for at in span:
                 load[at] += sign * size
 
     def _fits(self, load: Mapping[int, int], name: str, stay: Stay) -> bool:
         mine: dict[int, int] = defaultdict(int)
         self._add_load(mine, name, stay, 1)
-        return all(self.load[at] + load.get(at, 0) + size <= self.problem.budget for at, size in mine.items())
+        return all(self.load[at] + load.get(at, 0) + size <= self.space.budget for at, size in mine.items())
 
     def _accept(self, change: _Change) -> None:
         for at, slices in change.slices.items():
@@ -172,7 +172,7 @@ class _Search:
 
     def total(self) -> float:
         """Microseconds of the kernel."""
-        copies = (self.problem.copying_us(name, stay, self.slices.__getitem__) for name, stay in self.resident.items())
+        copies = (self.space.copying_us(name, stay, self.slices.__getitem__) for name, stay in self.resident.items())
         return sum(self.cost) + sum(copies)
 
     # --- the search
@@ -183,9 +183,9 @@ class _Search:
         begin, period, end = self.layers
         seeds = [at for at in range(len(self.ops)) if not begin + 2 * period <= at < end - period and at not in settled]
         for at in sorted(seeds, key=lambda each: -self.cost[each]):
-            if at in self.problem.fixed or self.cost[at] < SEED:
+            if at in self.space.fixed or self.cost[at] < SEED:
                 continue
-            for slices in self.problem.candidates(at):
+            for slices in self.space.candidates(at):
                 for through_products in (False, True):
                     region = self._region(at, slices, through_products)
                     key = frozenset(region.items())
@@ -224,9 +224,9 @@ class _Search:
         _, period, _ = self.layers
         while queue and (not period or len(found) < 2 * period):
             at = queue.pop(0)
-            if at != seed and not through_products and self.ops[at].op.name in ("matmul", "attention"):
+            if at != seed and not through_products and self.ops[at].loop_op.row.is_product:
                 continue
-            for other, theirs in self.problem.followers(at, found[at]):
+            for other, theirs in self.space.followers(at, found[at]):
                 if other not in found:
                     found[other] = theirs
                     queue.append(other)

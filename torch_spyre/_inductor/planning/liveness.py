@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ...ops.table import OPS
 from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan
 
 
 @dataclass(frozen=True)
 class Use:
-    """One side of an op that shows a buffer."""
+    """One operand of an op that shows a buffer."""
 
     at: int  # which op
-    position: int  # which side
+    position: int  # which operand
     writes: bool
 
 
 def uses_of(plan: Plan) -> dict[str, list[Use]]:
-    """The sides that show each buffer inside the kernel, in order."""
+    """The operands that show each buffer inside the kernel, in order."""
     found: dict[str, list[Use]] = defaultdict(list)
     for at, op in enumerate(plan.device_ops):
         accesses = op.accesses()
@@ -30,28 +29,28 @@ def uses_of(plan: Plan) -> dict[str, list[Use]]:
     return found
 
 
-def last_turn(plan: Plan, first: int, last: int) -> int:
+def last_iteration(plan: Plan, first: int, last: int) -> int:
     """What was made before a loop is read again in each of its turns."""
-    mine, turns = plan.device_ops[first].op.turns, plan.device_ops[last].op.turns
+    mine, turns = plan.device_ops[first].loop_op.tile_loops, plan.device_ops[last].loop_op.tile_loops
     if mine == turns:
         return last
-    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].op.turns[:1] == turns[:1]:
+    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].loop_op.tile_loops[:1] == turns[:1]:
         last += 1
     return last
 
 
 def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
     """Whether an op writes its result element by element where it reads ``old``, as large as that, in the same core."""
-    mine, elements = op.sides[-1], plan.elements(op.op.out.buffer)
-    read = [side for access, side in zip(op.accesses(), op.sides, strict=True) if access.buffer == old]
+    mine, elements = op.operands[-1], plan.elements(op.loop_op.out.buffer)
+    read = [operand for access, operand in zip(op.accesses(), op.operands, strict=True) if access.buffer == old]
     return (
-        OPS[op.op.name].kind == "pointwise"
+        op.loop_op.row.is_pointwise
         and bool(read)
         and not op.across
         and plan.elements(old) == elements
-        and all(_walk(side) == _walk(mine) for side in read)
+        and all(_walk(operand) == _walk(mine) for operand in read)
     )
 
 
-def _walk(side: Coordinates) -> tuple[object, ...]:
-    return side.steps, side.stick, side.tile_dim, side.constant
+def _walk(operand: Coordinates) -> tuple[object, ...]:
+    return operand.steps, operand.stick, operand.tile_dim, operand.constant

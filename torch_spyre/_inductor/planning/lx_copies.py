@@ -22,7 +22,7 @@ class LxCopy:
 
     @property
     def buffer(self) -> str:
-        return self.op.op.out.buffer
+        return self.op.loop_op.out.buffer
 
 
 def with_copies(ops: list[DeviceOp], wanted: list[LxCopy]) -> list[DeviceOp]:
@@ -39,14 +39,14 @@ def with_copies(ops: list[DeviceOp], wanted: list[LxCopy]) -> list[DeviceOp]:
 
 def _reading(op: DeviceOp, copy: LxCopy) -> DeviceOp:
     """A copy that is made in a turn of a loop is of what is read in this turn."""
-    sides = []
-    for access, side in zip(op.accesses(), op.sides, strict=True):
-        still = replace(side)
+    operands = []
+    for access, operand in zip(op.accesses(), op.operands, strict=True):
+        still = replace(operand)
         if access.buffer == copy.source:
-            still.turns = [[0] * len(side.constant) for _ in side.turns]
-        sides.append(still)
+            still.tile_steps = [[0] * len(operand.constant) for _ in operand.tile_steps]
+        operands.append(still)
     ins = tuple(
         replace(each, buffer=copy.buffer) if isinstance(each, Access) and each.buffer == copy.source else each
-        for each in op.op.ins
+        for each in op.loop_op.ins
     )
-    return replace(op, op=replace(op.op, ins=ins), sides=sides)
+    return replace(op, loop_op=replace(op.loop_op, ins=ins), operands=operands)

@@ -11,7 +11,7 @@ LIMITS = ("all", "candidates", "layers alike", "ring between candidates")
 
 
 @dataclass(frozen=True)
-class Proof:
+class Optimality:
     """No plan within the scope is faster than the bound."""
 
     status: str = "searched"
@@ -23,7 +23,7 @@ class Proof:
             raise ValueError(f"scope {self.scope!r}: expected some of {LIMITS}")
 
 
-def report(objective_us: float, proof: Proof, bound_us: float, seconds: float) -> dict[str, Any]:
+def report(objective_us: float, proof: Optimality, bound_us: float, seconds: float) -> dict[str, Any]:
     """``bound_us``: of all plans, 0 where nobody asked; it serves where nothing better is proved."""
     best = proof.bound_us if proof.scope else bound_us
     return {

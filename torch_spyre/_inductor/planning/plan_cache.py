@@ -21,8 +21,8 @@ from ...card import description
 from ...ir.spyrecode import MANIFEST, Reader
 from .. import config
 from .divisions import Slices, divisions
-from .optimality import Proof
-from .search_space import Problem, repeated
+from .optimality import Optimality
+from .search_space import SearchSpace, repeated
 
 FEWEST = 8  # ops: fewer are planned faster than they are found
 BYTES = 64 << 20  # of all plans on disk
@@ -34,17 +34,17 @@ class Known:
 
     slices: list[Slices]
     around: dict[str, Slices] = field(default_factory=dict)
-    proof: Proof = field(default_factory=Proof)
+    optimality: Optimality = field(default_factory=Optimality)
 
 
 def _decoded(file: Reader) -> Known:
     found = json.loads(file(MANIFEST, BYTES))
     try:
         around = {str(label): _slices(given) for label, given in found["around"].items()}
-        proof = Proof(**found["proof"])
-        if not isinstance(proof.status, str) or not isinstance(proof.bound_us, float | int):
-            raise TypeError(f"no proof: {proof}")
-        return Known([_slices(given) for given in found["slices"]], around, proof)
+        optimality = Optimality(**found["optimality"])
+        if not isinstance(optimality.status, str) or not isinstance(optimality.bound_us, float | int):
+            raise TypeError(f"no optimality: {optimality}")
+        return Known([_slices(given) for given in found["slices"]], around, optimality)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no plan: {error!r}") from error
 
@@ -59,26 +59,26 @@ def _encoded(known: Known) -> dict[str, bytes]:
     return {MANIFEST: json.dumps(asdict(known)).encode()}
 
 
-PLANS: Store[Known] = Store("plan memo", "plans", _decoded, _encoded, lambda: BYTES)
+PLANS: Store[Known] = Store("plan cache", "plans", _decoded, _encoded, lambda: BYTES)
 
 
-class Memo:
-    """Of one problem, whose ops are divided as in ``start``."""
+class PlanCache:
+    """Of one space, whose ops are divided as in ``start``."""
 
-    def __init__(self, problem: Problem, start: Sequence[Slices]) -> None:
-        self.problem, self.start = problem, start
-        worth_it = len(problem.ops) - len(problem.fixed) >= FEWEST
+    def __init__(self, space: SearchSpace, start: Sequence[Slices]) -> None:
+        self.space, self.start = space, start
+        worth_it = len(space.ops) - len(space.fixed) >= FEWEST
         self.root = directory() if worth_it else None
         self.layer = range(0)
         if self.root is not None:
-            self.labels = [self._label(at) for at in range(len(problem.ops))]
+            self.labels = [self._label(at) for at in range(len(space.ops))]
             self.repeats = repeated(self.labels, fewest=1.5)
             self.layer = self._middle_layer()
 
-    def whole(self) -> tuple[list[Slices], Proof] | None:
+    def whole(self) -> tuple[list[Slices], Optimality] | None:
         """The plan of the whole kernel."""
         known = PLANS.find(self.root, self._whole_key()) if self.root is not None else None
-        return (known.slices, known.proof) if known is not None and self._valid(known.slices) else None
+        return (known.slices, known.optimality) if known is not None and self._valid(known.slices) else None
 
     def layers(self) -> tuple[list[Slices], set[int]] | None:
         """Every layer planned as it was in another kernel, so are ops around them that it had; which ops these are."""
@@ -93,10 +93,10 @@ class Memo:
             planned[at] = layer if inside else known.around[self.labels[at]]
         return (planned, found) if self._valid(planned) else None
 
-    def keep(self, slices: Sequence[Slices], proof: Proof) -> None:
+    def keep(self, slices: Sequence[Slices], optimality: Optimality) -> None:
         if self.root is None:
             return
-        PLANS.keep(self.root, self._whole_key(), Known(list(slices), proof=proof))
+        PLANS.keep(self.root, self._whole_key(), Known(list(slices), optimality=optimality))
         if self.layer:
             layer = [slices[at] for at in self.layer]
             begin, _, end = self.repeats
@@ -105,8 +105,8 @@ class Memo:
 
     def _label(self, at: int) -> str:
         """Of equal ops, however far they are from what they share with others: where layers repeat, so do these."""
-        fixed = self.start[at] if at in self.problem.fixed else None
-        return hashlib.sha256(repr((self.problem.keys[at], self.problem.turns[at], fixed)).encode()).hexdigest()
+        fixed = self.start[at] if at in self.space.fixed else None
+        return hashlib.sha256(repr((self.space.keys[at], self.space.iterations[at], fixed)).encode()).hexdigest()
 
     def _middle_layer(self) -> range:
         """A layer in the middle; which of its ops is the first does not depend on the kernel around."""
@@ -128,7 +128,7 @@ class Memo:
         parts = [
             ("ops", *(self.labels[at] for at in inside)),
             ("shared", *(self._sharing(at, inside) for at in inside)),
-            ("room", self.problem.budget, self.problem.plan.cores, self.problem.plan.span),
+            ("room", self.space.budget, self.space.plan.cores, self.space.plan.span),
             ("hardware", *sorted(description.constants().items())),
             ("planner", compiler_version(), config.solver, config.solver_seconds),
             ("more", *more),
@@ -137,10 +137,10 @@ class Memo:
 
     def _sharing(self, at: int, inside: range) -> list[object]:
         found: list[object] = []
-        for name, position in sorted(self.problem.shared[at], key=itemgetter(1)):
-            uses = self.problem.uses[name]
+        for name, position in sorted(self.space.shared[at], key=itemgetter(1)):
+            uses = self.space.uses[name]
             near = [(use.at - inside.start, use.position, use.writes) for use in uses if use.at in inside]
-            found.append((position, name in self.problem.clones, near, len(near) < len(uses)))
+            found.append((position, name in self.space.clones, near, len(near) < len(uses)))
         return found
 
     def _valid(self, slices: Sequence[Slices]) -> bool:
@@ -151,9 +151,9 @@ class Memo:
         for at, mine in enumerate(slices):
             if mine == self.start[at]:
                 continue
-            key = self.problem.keys[at]
+            key = self.space.keys[at]
             if key not in possible:
-                possible[key] = set(divisions(self.problem.plan, self.problem.ops[at], any_number=True))
-            if at in self.problem.fixed or mine not in possible[key]:
+                possible[key] = set(divisions(self.space.plan, self.space.ops[at], any_number=True))
+            if at in self.space.fixed or mine not in possible[key]:
                 return False
         return True

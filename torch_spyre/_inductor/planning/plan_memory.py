@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from ...card.description import STICK_BYTES
 from ..layout.device_ir import Plan
-
-STICK_BYTES = 128
 
 
 def plan_memory(plan: Plan) -> None:
@@ -43,7 +42,7 @@ def _tile_loops(plan: Plan) -> list[tuple[int, int]]:
 
     What is alive in and outside of a loop is alive in all of it: the next turn begins at its first op again.
     """
-    turns = [op.op.turns for op in plan.device_ops]
+    turns = [op.loop_op.tile_loops for op in plan.device_ops]
     found = []
     for depth in range(max(map(len, turns), default=0), 0, -1):
         for loops, group in groupby(range(len(turns)), key=lambda at: turns[at][:depth]):

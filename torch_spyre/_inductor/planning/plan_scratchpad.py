@@ -1,7 +1,7 @@
 """What stays in LX: buffers that every core reads just where it wrote them.
 
-A buffer inside a kernel goes to LX when the ops that show it are divided so that each core finds its own part, and when
-there is room for that part as long as it is needed. Nothing is evicted: what does not fit goes through device memory. A
+A buffer inside a kernel goes to LX when the ops that show it are divided so that each core finds its own tile, and when
+there is room for that tile as long as it is needed. Nothing is evicted: what does not fit goes through device memory. A
 pointwise result takes the place of an operand that is read for the last time there. An argument that several ops read
 is copied to LX once, where that pays, and a buffer moves over the ring where another division is worth it.
 """
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from ...card.lx_budget import resident_budget
 from ..layout.device_ir import LxPlacement, Plan
 from .clone_inputs import clones
-from .core_tiles import Part, can_hold, lies_still, part_of, residence
-from .liveness import Use, last_turn, takes_the_place_of, uses_of
+from .core_tiles import CoreTile, can_hold, core_tile, lies_still, lx_placement
+from .liveness import Use, last_iteration, takes_the_place_of, uses_of
 from .lx_copies import LxCopy, with_copies
 from .relayout import moves
 
 
 @dataclass
 class _Resident:
-    """A buffer that may stay: its part, from where to where it lives."""
+    """A buffer that may stay: its tile, from where to where it lives."""
 
     name: str
     there: LxPlacement
@@ -50,7 +50,7 @@ class _Slot:
 
 
 def plan_scratchpad(plan: Plan) -> None:
-    """Fills ``plan.lx``: address and part per core of the buffers that stay."""
+    """Fills ``plan.lx``: address and tile per core of the buffers that stay."""
     plain = plan.device_ops
     wanted = [*clones(plan), *moves(plan)]
     while wanted:
@@ -98,20 +98,20 @@ def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
     """None if some core would look for what another one wrote."""
     if not shown[0].writes or all(use.writes for use in shown) or plan.placement(name).replicas:
         return None
-    written: list[Part] = []
-    read: list[Part] = []
+    written: list[CoreTile] = []
+    read: list[CoreTile] = []
     for use in shown:
         op = plan.device_ops[use.at]
-        side = op.sides[use.position]
+        operand = op.operands[use.position]
         if op.across and not use.writes:  # from whatever core has it
             continue
-        if not lies_still(side) or not can_hold(op, side, op.slices):
+        if not lies_still(operand) or not can_hold(op, operand, op.slices):
             return None
-        (written if use.writes else read).append(part_of(op, side, plan.elements(name), op.slices))
-    there = residence(written, read)
+        (written if use.writes else read).append(core_tile(op, operand, plan.elements(name), op.slices))
+    there = lx_placement(written, read)
     if there is None:
         return None
-    return _Resident(name, there, shown[0].at, last_turn(plan, shown[0].at, shown[-1].at))
+    return _Resident(name, there, shown[0].at, last_iteration(plan, shown[0].at, shown[-1].at))
 
 
 def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
@@ -120,7 +120,7 @@ def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
     maker, reader = plan.device_ops[old.first], plan.device_ops[new.first]
     return (
         old.last == new.first
-        and maker.op.turns == reader.op.turns
+        and maker.loop_op.tile_loops == reader.loop_op.tile_loops
         and old.there == new.there
         and takes_the_place_of(plan, reader, old.name)
     )

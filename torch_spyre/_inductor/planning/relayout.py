@@ -15,11 +15,14 @@ from math import prod
 from typing import Any
 
 from ... import _C
-from ...ir.coordinates import STICK_BYTES, device_strides
+from ...card.description import STICK_BYTES
+from ...ir.coordinates import device_strides
+from ...ir.step import compute_step
+from ...ops.table import OPS
 from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from ..loop_ir import Access, LoopOp
-from .core_tiles import can_hold, lies_still, part_of, points_of, residence
+from .core_tiles import can_hold, core_tile, lies_still, lx_placement, points_of
 from .lx_copies import LxCopy
 
 
@@ -45,13 +48,13 @@ _Number = dict[int, list[_Digit]]
 def relayout(
     plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, source: str, target: str
 ) -> DeviceOp | None:
-    """The copy from ``source``, in LX as ``writer`` alone has left it, to ``target``, of the same layout, in LX as side
-    ``position`` of ``reader`` wants it. What lies between that in a core's box comes along, as the other halves of
-    rows. None where no single copy can."""
-    written, wanted = writer.sides[-1], reader.sides[position]
+    """The copy from ``source``, in LX as ``writer`` alone has left it, to ``target``, which has the same layout and is
+    in LX as operand ``position`` of ``reader`` wants it. A core's box is copied whole, gaps included. None where no
+    single copy can do it."""
+    written, wanted = writer.operands[-1], reader.operands[position]
     if not (_stays(writer, written) and _stays(reader, wanted)) or plan.placement(source).replicas:
         return None
-    tiles = {side.tile_dim for side in (written, wanted) if side.tile_dim >= 0}
+    tiles = {operand.tile_dim for operand in (written, wanted) if operand.tile_dim >= 0}
     if written.constant[-1] or len(tiles) > 1:
         return None
     tile, elements, lane = max(tiles, default=-1), plan.elements(source), len(written.constant) - 1
@@ -72,15 +75,17 @@ def relayout(
     # Cores are numbered by the shares of the loops in their order, as the reader's are.
     loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
     copy = _copy(plan, writer, loops, tile, source, target)
-    made, needed = (part_of(op, side, elements, op.slices) for op, side in ((copy, copy.sides[-1]), (reader, wanted)))
-    return copy if residence([made], [needed]) else None
+    made, needed = (
+        core_tile(op, operand, elements, op.slices) for op, operand in ((copy, copy.operands[-1]), (reader, wanted))
+    )
+    return copy if lx_placement([made], [needed]) else None
 
 
 def moves(plan: Plan) -> list[LxCopy]:
     """The copies that ``plan.moves`` asks for, each with a buffer of its own in ``plan.kernel``."""
     found = []
     for move in plan.moves:
-        writer = next(op for op in plan.device_ops if op.op.out.buffer == move.source)
+        writer = next(op for op in plan.device_ops if op.loop_op.out.buffer == move.source)
         buffer = plan.kernel.buffers[move.source]
         target = plan.kernel.internal(buffer.dtype, buffer.size, buffer.stride, prefix="ring")
         plan.layouts[target.name] = plan.layouts[move.source]
@@ -93,25 +98,24 @@ def moves(plan: Plan) -> list[LxCopy]:
 
 def relayout_us(plan: Plan, copy: DeviceOp) -> float:
     """What the clock says of such a copy."""
-    buffer, (source, target) = copy.op.out.buffer, copy.sides
+    buffer, (source, target) = copy.loop_op.out.buffer, copy.operands
     fetched = _operand(plan, buffer, source, source.inside(copy.across), copy.counts)
     operands = [
         _operand(plan, buffer, target, target.steps, points_of(copy, copy.slices)),
         fetched | {"core_strides": list(copy.across)},
     ]
-    step = {"op": "copy", "extents": copy.counts, "slices": copy.slices, "operands": operands}
-    return _C.time_of_steps([step])[0]
+    return _C.time_of_steps([compute_step(OPS["copy"], copy.counts, copy.slices, operands)])[0]
 
 
-def _stays(op: DeviceOp, side: Coordinates) -> bool:
-    return lies_still(side) and can_hold(op, side, op.slices)
+def _stays(op: DeviceOp, operand: Coordinates) -> bool:
+    return lies_still(operand) and can_hold(op, operand, op.slices)
 
 
-def _number(op: DeviceOp, side: Coordinates, tile: int, elements: int) -> _Number | None:
+def _number(op: DeviceOp, operand: Coordinates, tile: int, elements: int) -> _Number | None:
     """The coordinates of an operand as digits; None where a loop moves several dimensions."""
     found: _Number = {}
-    points, lane = points_of(op, op.slices), len(side.constant) - 1
-    for loop, row in enumerate(side.steps):
+    points, lane = points_of(op, op.slices), len(operand.constant) - 1
+    for loop, row in enumerate(operand.steps):
         moved = {dim: step for dim, step in enumerate(row) if step}
         if tile in moved:
             moved[lane] = moved.get(lane, 0) + elements * moved.pop(tile)
@@ -202,7 +206,7 @@ def _copy(
     target: str,
 ) -> DeviceOp:
     """In the turns of the writer."""
-    written = writer.sides[-1]
+    written = writer.operands[-1]
     layout, lane = plan.layouts[source], len(written.constant) - 1
     elements, steps, stick = layout.device_size[-1], [], -1
     for loop, (dim, digit) in enumerate(loops):
@@ -214,10 +218,10 @@ def _copy(
             stick = loop if dim == lane else stick
         steps.append(row)
 
-    def side() -> Coordinates:
-        still = [[0] * (lane + 1) for _ in writer.op.turns]
+    def operand() -> Coordinates:
+        still = [[0] * (lane + 1) for _ in writer.loop_op.tile_loops]
         rows = [list(row) for row in steps]
-        return Coordinates(list(written.constant), rows, stick, elements, tile if stick >= 0 else -1, turns=still)
+        return Coordinates(list(written.constant), rows, stick, elements, tile if stick >= 0 else -1, tile_steps=still)
 
     counts = [digit.size for _, digit in loops]
     strides = tuple(sum(n * max(unit, 0) for n, unit in zip(row, layout.stride_map, strict=True)) for row in steps)
@@ -227,29 +231,27 @@ def _copy(
         tuple(counts),
         Access(target, strides, offset),
         (Access(source, strides, offset),),
-        source=writer.op.source,
-        turns=writer.op.turns,
+        source=writer.loop_op.source,
+        tile_loops=writer.loop_op.tile_loops,
     )
     slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]
     across = tuple(digit.cores for _, digit in loops)
-    return DeviceOp(op, counts, list(range(len(counts))), [side(), side()], 0, slices, across=across)
+    return DeviceOp(op, counts, list(range(len(counts))), [operand(), operand()], 0, slices, across=across)
 
 
-def _operand(
-    plan: Plan, buffer: str, side: Coordinates, rows: list[list[int]], points: Sequence[int]
-) -> dict[str, Any]:
+def _operand(plan: Plan, buffer: str, at: Coordinates, rows: list[list[int]], points: Sequence[int]) -> dict[str, Any]:
     """An operand of a step, at the beginning of LX, of no more than these points need."""
     layout = plan.layouts[buffer]
-    elements, size = layout.device_size[-1], [1] * len(side.constant)
+    elements, size = layout.device_size[-1], [1] * len(at.constant)
     for loop, (row, count) in enumerate(zip(rows, points, strict=True)):
-        if loop != side.stick:
+        if loop != at.stick:
             size = [n + step * (count - 1) for n, step in zip(size, row, strict=True)]
-        elif side.tile_dim >= 0:
-            size[side.tile_dim] += ceil_div(count, elements) - 1
+        elif at.tile_dim >= 0:
+            size[at.tile_dim] += ceil_div(count, elements) - 1
     bytes_ = device_strides([*size[:-1], elements], elements)
     strides = [sum(a * b for a, b in zip(row, bytes_, strict=True)) for row in rows]
     operand: dict[str, Any] = {"lx": 0, "format": layout.device_dtype.name, "strides": strides}
-    if side.stick >= 0:
-        strides[side.stick] = bytes_[side.tile_dim] if side.tile_dim >= 0 else STICK_BYTES
-        operand["stick"] = side.stick
+    if at.stick >= 0:
+        strides[at.stick] = bytes_[at.tile_dim] if at.tile_dim >= 0 else STICK_BYTES
+        operand["stick"] = at.stick
     return operand

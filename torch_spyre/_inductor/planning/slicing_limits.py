@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...card.description import STICK_BYTES
 from ..layout.coordinates import Coordinates
-from ..layout.device_ir import STICK_BYTES, DeviceOp, Plan, ceil_div
+from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from ..loop_ir import Access
 
 
@@ -20,9 +21,9 @@ def share(count: int, units: int, quantum: int, cores: int) -> int:
 
 def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
     """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
-    if op.op.name == "attention" and loop >= len(op.counts) - 3:  # each core has whole rows of results and all keys
+    if op.loop_op.row.is_attention and loop >= len(op.counts) - 3:  # each core has whole rows of results and all keys
         return 0
-    along = [side.elements for side in op.sides if side.stick == loop]
+    along = [operand.elements for operand in op.operands if operand.stick == loop]
     if along:
         return max(along)
     step = abs(strides[-1][loop])
@@ -34,11 +35,11 @@ def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
 def byte_strides(plan: Plan, op: DeviceOp) -> list[list[int]]:
     """Bytes that each operand moves per step of each loop; for a stick loop the distance of two sticks."""
     found = []
-    for access, side in zip(op.accesses(), op.sides, strict=True):
+    for access, operand in zip(op.accesses(), op.operands, strict=True):
         steps, rows = _dimension_bytes(plan, access), []
-        for loop, row in enumerate(side.steps):
-            if loop == side.stick:
-                rows.append(steps[side.tile_dim] if side.tile_dim >= 0 else 0)
+        for loop, row in enumerate(operand.steps):
+            if loop == operand.stick:
+                rows.append(steps[operand.tile_dim] if operand.tile_dim >= 0 else 0)
             else:
                 rows.append(sum(a * b for a, b in zip(row, steps, strict=True)))
         found.append(rows)
@@ -53,15 +54,15 @@ def reach_of(counts: Sequence[int], strides: Sequence[int], stick: int, elements
     return reach
 
 
-def jumped(plan: Plan, op: DeviceOp, access: Access, side: Coordinates) -> int:
+def jumped(plan: Plan, op: DeviceOp, access: Access, operand: Coordinates) -> int:
     """How far index tensors may lead, in bytes."""
-    if not side.jumps:
+    if not operand.jumps:
         return 0
     steps = _dimension_bytes(plan, access)
     reach = 0
-    for index, (dim, step, along_sticks) in zip(op.op.indirect, side.jumps, strict=False):
-        count = index.extent // side.elements if along_sticks else index.extent
-        reach += (count - 1) * step * steps[side.tile_dim if along_sticks else dim]
+    for index, (dim, step, along_sticks) in zip(op.loop_op.indirect, operand.jumps, strict=False):
+        count = index.extent // operand.elements if along_sticks else index.extent
+        reach += (count - 1) * step * steps[operand.tile_dim if along_sticks else dim]
     return reach
 
 

@@ -16,7 +16,6 @@ from math import prod
 from ..._C import SpyreTensorLayout
 from ...card import description
 from ...card.lx_budget import resident_budget
-from ...ops.table import OPS
 from .. import config
 from ..errors import Unsupported
 from ..layout.device_ir import Plan, dense_layout
@@ -49,7 +48,7 @@ class _Tiling:
     loops: tuple[tuple[Chain, int], ...]
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         return prod(count for _, count in self.loops)
 
     def within(self, first: int, last: int) -> _Tiling:
@@ -99,7 +98,7 @@ class _Tiler:
     def _seed(self, at: int) -> int | None:
         """The op that makes the largest of what an op has no room for in LX, if that has not been looked at."""
         op = self.kernel.ops[at]
-        if not joins(op) or _held(self.kernel, op) <= self.room:
+        if not joins(op) or _in_lx(self.kernel, op) <= self.room:
             return None
         inside = (a.buffer for a in op.accesses() if self.kernel.buffers[a.buffer].kind == "internal")
         large = max(inside, key=lambda name: _bytes(self.kernel, name))
@@ -154,7 +153,7 @@ class _Tiler:
 
     def _large(self, kernel: Kernel, chain: Chain) -> list[int]:
         """Ops that have no room in LX for what they show."""
-        return [at for at in sorted(chain.loops) if _held(kernel, kernel.ops[at]) > self.room]
+        return [at for at in sorted(chain.loops) if _in_lx(kernel, kernel.ops[at]) > self.room]
 
     def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain], across: int) -> _Tiling | None:
         """Of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones."""
@@ -192,7 +191,7 @@ class _Tiler:
             return []
         loops = [(each, _rows(kernel, each)) for each in together]
         tilings = (_Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
-        return [each for each in tilings if each.turns <= TURNS and self._fits(kernel, each, across)][:SIZES]
+        return [each for each in tilings if each.iterations <= TURNS and self._fits(kernel, each, across)][:SIZES]
 
     def _least(self, kernel: Kernel, tiling: _Tiling) -> float:
         """Microseconds that these tiles cannot do without: their turns, and arguments that each turn reads again."""
@@ -206,15 +205,15 @@ class _Tiler:
                     again[access.buffer] = points * kernel.buffers[access.buffer].dtype.itemsize
         card = description.constants()
         turn = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
-        return float((tiling.turns - 1) * turn)
+        return float((tiling.iterations - 1) * turn)
 
     def _fits(self, kernel: Kernel, tiling: _Tiling, across: int) -> bool:
         """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own, next
         to what may be kept in LX from before the chain to behind it."""
         inside = tiling.loops[0][0].loops
         own = _own(kernel, set(inside))
-        room = max(self.room - across, self.room // 4) * tiling.turns
-        return all(_held(kernel, kernel.ops[at], own) <= room for at in inside)
+        room = max(self.room - across, self.room // 4) * tiling.iterations
+        return all(_in_lx(kernel, kernel.ops[at], own) <= room for at in inside)
 
     def _time(self, whole: Kernel, part: Kernel, tiling: _Tiling | None) -> float:
         """Microseconds of a part of the kernel, planned by itself; infinite where it cannot be tiled so."""
@@ -289,11 +288,11 @@ def _microseconds(kernel: Kernel, given: Plan) -> float:
     costs = Costs(plan)
     total = 0.0
     for op in plan.device_ops:
-        held = tuple(access.buffer in plan.lx for access in op.accesses())
-        time = relayout_us(plan, op) if op.across else costs.time(op, op.slices, held)
-        total += prod(count for _, count in op.op.turns) * time
+        in_lx = tuple(access.buffer in plan.lx for access in op.accesses())
+        time = relayout_us(plan, op) if op.across else costs.time(op, op.slices, in_lx)
+        total += prod(count for _, count in op.loop_op.tile_loops) * time
     card = description.constants()
-    for turns, _ in groupby(plan.device_ops, key=lambda op: op.op.turns):
+    for turns, _ in groupby(plan.device_ops, key=lambda op: op.loop_op.tile_loops):
         total += (prod(count for _, count in turns) - 1) * card["turn_fixed_us"]
     return total
 
@@ -342,11 +341,11 @@ def _own(kernel: Kernel, inside: set[int]) -> set[str]:
     return {name for name in made - outside if kernel.buffers[name].kind == "internal"}
 
 
-def _held(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
+def _in_lx(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
     """Bytes inside the kernel that an op shows; a pointwise result takes the place of an operand as large as it."""
     names = {access.buffer for access in op.accesses() if kernel.buffers[access.buffer].kind == "internal"}
     sizes = {name: _bytes(kernel, name) for name in names if among is None or name in among}
-    if OPS[op.name].kind == "pointwise" and op.out.buffer in sizes:
+    if op.row.is_pointwise and op.out.buffer in sizes:
         mine = sizes.pop(op.out.buffer)
         return max(mine, sum(sizes.values()))
     return sum(sizes.values())

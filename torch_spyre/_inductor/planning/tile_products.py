@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from math import log2, sqrt
 
 from ...card import description
-from ...ops.table import OPS
 from ..errors import Unsupported
 from ..layout.device_ir import Plan
 from ..loop_ir import Access, Kernel, LoopOp
@@ -76,23 +75,23 @@ def _group(kernel: Kernel, first: int) -> _Group | None:
             loop: int | None = columns
         else:
             loop = _loop_along(op, group.made, product.sizes[columns])
-        if loop is None or op.hints or op.turns:
+        if loop is None or op.hints or op.tile_loops:
             break
         group.loops.append(loop)
         group.made[op.out.buffer] = op.out.strides[loop]
-    while len(group.loops) > 1 and kernel.ops[group.inside[-1]].name == "matmul":  # nothing goes on with it
+    while len(group.loops) > 1 and kernel.ops[group.inside[-1]].row.is_matmul:  # nothing goes on with it
         group.loops.pop()
     return group
 
 
 def _is_plain_product(op: LoopOp) -> bool:
-    return op.name == "matmul" and len(op.sizes) == 3 and not op.turns and not op.hints
+    return op.row.is_matmul and len(op.sizes) == 3 and not op.tile_loops and not op.hints
 
 
 def _loop_along(op: LoopOp, made: dict[str, int], columns: int) -> int | None:
     """The loop of a pointwise op that goes along the columns of what the group has made."""
     read = [each for each in op.ins if isinstance(each, Access) and each.buffer in made]
-    if OPS[op.name].kind != "pointwise" or op.name in ("copy", "restickify") or not read:
+    if not op.row.is_pointwise or op.row.is_move or not read:
         return None
     for loop, n in enumerate(op.sizes):
         if n == columns and op.out.strides[loop] and all(each.strides[loop] == made[each.buffer] for each in read):
