@@ -1,4 +1,4 @@
-"""What the passes work on: a kernel whose buffers have layouts, and its ops as the card will see them."""
+"""Device IR: a kernel whose buffers have layouts, its ops in device coordinates, and what was planned for them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class DeviceOp:
     """A piece of a loop op in device coordinates. ``operands``: one per Access of ``loop_op.ins``, then the output."""
 
     loop_op: LoopOp
-    counts: list[int]
-    origins: list[int]
+    counts: list[int]  # points of each loop
+    origins: list[int]  # the loop of ``loop_op`` that each loop is part of
     operands: list[Coordinates]
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
     parameters: tuple[Parameter, ...] = ()
-    across: tuple[int, ...] = ()
+    across: tuple[int, ...] = ()  # of a copy over the ring: by loop, from how many cores on the next point comes
 
     def accesses(self) -> list[Access]:
         return self.loop_op.accesses()
@@ -61,19 +61,19 @@ class LxPlacement:
 
 @dataclass(frozen=True)
 class Move:
-    """A buffer that goes over the ring, ``before`` the first of the ops that want it divided otherwise."""
+    """A copy of a buffer over the ring, made ``before`` the first of the ops that want it divided otherwise."""
 
     source: str
     before: int
     readers: tuple[int, ...]  # positions of ops
     as_in: tuple[int, int]  # which op, and which of its operands, has all that the others want too
-    there: LxPlacement
+    there: LxPlacement  # of the copy
     microseconds: float
 
 
 @dataclass
 class Plan:
-    """A kernel on its way to the card."""
+    """A kernel on its way through the pipeline: the stages fill it in from top to bottom."""
 
     kernel: Kernel
     offsets: dict[str, int]  # of arguments: where the tensor begins in its storage, in host elements
@@ -86,7 +86,7 @@ class Plan:
     device_ops: list[DeviceOp] = field(default_factory=list)
     pool: dict[str, int] = field(default_factory=dict)  # internal buffers: byte offset in the kernel's scratch memory
     pool_bytes: int = 0
-    lx: dict[str, tuple[int, LxPlacement]] = field(default_factory=dict)  # buffers in LX: address, part of every core
+    lx: dict[str, tuple[int, LxPlacement]] = field(default_factory=dict)  # buffers in LX: their address
     moves: list[Move] = field(default_factory=list)
     planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster

@@ -11,7 +11,7 @@ there. Moves take any layout; they are what restickify is made of.
 | attention O[q,e] = softmax(Q[q,d] K[l,d] + mask[q,l]) V[l,e] | O and V along e, Q and K along d, the mask along l |
 | gather, scatter | what an index moves along is a dimension of the table's layout |
 
-Nothing comes between the ops of a tile loop: a copy of what the loop makes turns with it, any other is made before it.
+Nothing comes between the ops of a tile loop: a copy of what the loop makes is made inside it, any other before it.
 """
 
 from __future__ import annotations
@@ -290,18 +290,18 @@ class _Inserter:
         strides = [0] * len(sizes)
         for i, stride in zip(order, buffer.stride, strict=True):
             strides[i] = stride
-        turns = op.tile_loops if any(each.out.buffer == access.buffer for each in self.ops[self.loop :]) else ()
-        loops = [*range(len(turns)), *(i for i in order if i >= len(turns))]
+        loops_around = op.tile_loops if any(each.out.buffer == access.buffer for each in self.ops[self.loop :]) else ()
+        loops = [*range(len(loops_around)), *(i for i in order if i >= len(loops_around))]
         move = LoopOp(
             "restickify",
             tuple(sizes[i] for i in loops),
             Access(buffer.name, tuple(strides[i] for i in loops)),
             (Access(access.buffer, tuple(access.strides[i] for i in loops), access.offset),),
             source=op.source,
-            tile_loops=turns,
-            names=tuple(op.names[i] for i in loops) if turns else (),
+            tile_loops=loops_around,
+            names=tuple(op.names[i] for i in loops) if loops_around else (),
         )
-        if turns:
+        if loops_around:
             self.add(move)
         else:
             self.add_before_loop(move)

@@ -19,7 +19,7 @@ def lift_ops(plan: Plan) -> None:
         for piece in pieces_of(plan, op):
             device_op = _LIFTED.get(op.name, _device_op)(plan, op, piece)
             if op.tile_loops:
-                _take_turns(plan, device_op)
+                _set_tile_loops_apart(plan, device_op)
             plan.device_ops.append(device_op)
 
 
@@ -150,24 +150,24 @@ def _attention(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
 _LIFTED = {"matmul": _matmul, "attention": _attention}
 
 
-def _take_turns(plan: Plan, op: DeviceOp) -> None:
-    """The loops around an op leave its own."""
+def _set_tile_loops_apart(plan: Plan, op: DeviceOp) -> None:
+    """Tile loops leave the op's own loops: the steps along them become ``tile_steps``."""
     more = len(plan.placement(op.loop_op.out.buffer).replicas)
-    turns = []
-    for turn, (_, count) in enumerate(op.loop_op.tile_loops):
-        loops = [i for i, origin in enumerate(op.origins) if origin == turn + more]
+    outer = []
+    for number, (_, count) in enumerate(op.loop_op.tile_loops):
+        loops = [i for i, origin in enumerate(op.origins) if origin == number + more]
         if len(loops) != 1 or op.counts[loops[0]] != count or any(operand.stick == loops[0] for operand in op.operands):
-            raise Unsupported(_unaligned(plan, op.loop_op, turn))
-        turns += loops
+            raise Unsupported(_unaligned(plan, op.loop_op, number))
+        outer += loops
     for operand in op.operands:
-        operand.tile_steps = [operand.steps[i] for i in turns]
-    _reorder(op, [i for i in range(len(op.counts)) if i not in turns])
+        operand.tile_steps = [operand.steps[i] for i in outer]
+    _reorder(op, [i for i in range(len(op.counts)) if i not in outer])
     if not op.counts:
         _add_loop(op, 0, len(op.loop_op.sizes) - 1 + more)
 
 
-def _unaligned(plan: Plan, op: LoopOp, turn: int) -> str:
-    name, tiles = op.names[turn].removeprefix("tiles of "), op.tile_loops[turn][1]
+def _unaligned(plan: Plan, op: LoopOp, number: int) -> str:
+    name, tiles = op.names[number].removeprefix("tiles of "), op.tile_loops[number][1]
     elements = max(plan.elements(access.buffer) for access in op.accesses())
     return (
         f"spyre_hint(num_tiles_per_dim={{{name!r}: {tiles}}}): {op.name} over {list(op.sizes)}"

@@ -154,9 +154,9 @@ def _dimension(plan: Plan, op: LoopOp, loop: int) -> int | None:
     buffer = plan.kernel.buffers[op.out.buffer]
     step = op.out.strides[loop]
     points = [op.sizes[loop]]
-    for turn in range(min(loop, len(op.tile_loops)) - 1, -1, -1):
-        if op.out.strides[turn] == step * points[-1]:
-            points.append(points[-1] * op.sizes[turn])
+    for outer in range(min(loop, len(op.tile_loops)) - 1, -1, -1):
+        if op.out.strides[outer] == step * points[-1]:
+            points.append(points[-1] * op.sizes[outer])
     for dim, (n, stride) in enumerate(zip(buffer.size, buffer.stride, strict=True)):
         if n in points and stride == step and n > 1:
             return dim

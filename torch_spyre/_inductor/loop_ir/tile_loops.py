@@ -117,7 +117,7 @@ def _is_internal(kernel: Kernel, name: str) -> bool:
     return kernel.buffers[name].kind == "internal"
 
 
-def _shrink(kernel: Kernel, buffer: Buffer, inside: list[int], turns: int) -> None:
+def _shrink(kernel: Kernel, buffer: Buffer, inside: list[int], depth: int) -> None:
     """One tile of a buffer, where every access goes along its dimensions from their beginning."""
     accesses = [
         (op, access)
@@ -127,19 +127,19 @@ def _shrink(kernel: Kernel, buffer: Buffer, inside: list[int], turns: int) -> No
     ]
     tiles: dict[int, int] = {}  # by stride: how many tiles the dimension falls into
     for op, access in accesses:
-        moving = [s for n, s in zip(op.sizes[turns:], access.strides[turns:], strict=True) if n > 1 and s]
+        moving = [s for n, s in zip(op.sizes[depth:], access.strides[depth:], strict=True) if n > 1 and s]
         if access.offset or not set(moving) <= set(buffer.stride):
             return
-        for turn in range(turns):
+        for outer in range(depth):
             along = [
                 i
-                for i in range(turns, len(op.sizes))
-                if access.strides[i] and access.strides[turn] == access.strides[i] * op.sizes[i]
+                for i in range(depth, len(op.sizes))
+                if access.strides[i] and access.strides[outer] == access.strides[i] * op.sizes[i]
             ]
-            if access.strides[turn]:
+            if access.strides[outer]:
                 if not along:
                     return
-                tiles[access.strides[along[0]]] = op.sizes[turn]
+                tiles[access.strides[along[0]]] = op.sizes[outer]
     size = tuple(n // tiles.get(s, 1) if n > 1 else n for n, s in zip(buffer.size, buffer.stride, strict=True))
     strides = [0] * len(size)
     step = 1
@@ -152,8 +152,8 @@ def _shrink(kernel: Kernel, buffer: Buffer, inside: list[int], turns: int) -> No
     def shrunk(op: LoopOp, access: Access) -> Access:
         if access.buffer != buffer.name:
             return access
-        own = [new.get(s, 0) if n > 1 else 0 for n, s in zip(op.sizes[turns:], access.strides[turns:], strict=True)]
-        return replace(access, strides=(*([0] * turns), *own))
+        own = [new.get(s, 0) if n > 1 else 0 for n, s in zip(op.sizes[depth:], access.strides[depth:], strict=True)]
+        return replace(access, strides=(*([0] * depth), *own))
 
     for at in inside:
         op = kernel.ops[at]

@@ -23,16 +23,16 @@ def build_specs(plan: Plan) -> None:
 def _nested(specs: list[tuple[tuple[tuple[int, int], ...], OpSpec]], depth: int) -> list[OpSpec | LoopSpec]:
     """Neighbours in the same loops share them."""
     found: list[OpSpec | LoopSpec] = []
-    for turn, group in groupby(specs, key=lambda pair: pair[0][depth] if len(pair[0]) > depth else None):
+    for loop, group in groupby(specs, key=lambda pair: pair[0][depth] if len(pair[0]) > depth else None):
         inside = list(group)
-        if turn is None:
+        if loop is None:
             found += [spec for _, spec in inside]
         else:
-            found.append(LoopSpec(turn[1], _nested(inside, depth + 1), [_turn_symbol(depth)]))
+            found.append(LoopSpec(loop[1], _nested(inside, depth + 1), [_tile_symbol(depth)]))
     return found
 
 
-def _turn_symbol(depth: int) -> sympy.Symbol:
+def _tile_symbol(depth: int) -> sympy.Symbol:
     return symbol(f"t{depth}")
 
 
@@ -93,7 +93,7 @@ def _argument(
             coordinates[operand.tile_dim] += sympy.floor(stick / elements)
     for depth, row in enumerate(operand.tile_steps):
         for dim, step in enumerate(row):
-            coordinates[dim] += step * _turn_symbol(depth)
+            coordinates[dim] += step * _tile_symbol(depth)
     for index, (dim, step, sticks) in zip(indices, operand.jumps, strict=True):
         value = IndirectAccess(sympy.Symbol(f"arg{index}"))
         if not sticks:

@@ -15,7 +15,7 @@ from ..loop_ir.tile_loops import Tiling, check_tiles, tile
 
 
 def coarse_tile(kernel: Kernel) -> None:
-    """Sets ``turns`` of the ops of a scope: the loops around them, whose counts come first in ``sizes``."""
+    """Sets ``tile_loops`` of the ops of a scope: the loops around them, whose counts come first in ``sizes``."""
     tilings = [_tiling(op) for op in kernel.ops]
     for depth in range(max(map(len, tilings), default=0)):
         for outer, group in groupby(range(len(tilings)), key=lambda at: tilings[at][: depth + 1]):

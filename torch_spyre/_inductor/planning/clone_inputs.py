@@ -38,7 +38,7 @@ def clones(plan: Plan) -> list[LxCopy]:
 
 
 def read_again(plan: Plan) -> dict[str, list[Use]]:
-    """Arguments that several ops of the same loops read, along the same turns, and none writes."""
+    """Arguments that several ops in the same tile loops read, moved by them alike, and that none writes."""
     written = {op.loop_op.out.buffer for op in plan.device_ops}
     readers: dict[str, list[Use]] = defaultdict(list)
     for at, op in enumerate(plan.device_ops):

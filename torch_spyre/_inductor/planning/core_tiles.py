@@ -1,4 +1,4 @@
-"""Which tile of an operand a core has: where it begins on the card, and how large it is."""
+"""Core tiles: the box of an operand's device coordinates that each core works on, and whether it can stay in LX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..layout.device_ir import DeviceOp, LxPlacement, ceil_div
 
 @dataclass(frozen=True)
 class CoreTile:
-    """What the cores have of an operand, in device coordinates."""
+    """The tiles of one operand, one per core, all of the same size."""
 
     origin: tuple[int, ...]  # of core 0
     apart: tuple[tuple[int, ...], ...]  # by core: how far behind core 0 it begins
@@ -24,13 +24,15 @@ class CoreTile:
 
 
 def can_hold(op: DeviceOp, operand: Coordinates, slices: Sequence[int]) -> bool:
-    """Whether a core that carries out its tile of the op finds its tile of the operand in its own LX."""
+    """Whether each core finds its tile of the operand in its own LX: no other core adds to it, no index leads out of
+    it, and it is walked forwards."""
     folds_together = any(cores > 1 for cores in slices[len(op.counts) - op.reduced :])
     return not folds_together and not operand.jumps and all(step >= 0 for row in operand.steps for step in row)
 
 
 def lies_still(operand: Coordinates) -> bool:
-    """No index leads elsewhere, no loop around the op moves it on, it is not walked backwards."""
+    """Whether every iteration of the loops around the op uses the same tile: no index and no tile loop moves it, and it
+    is walked forwards."""
     return (
         not operand.jumps
         and not any(map(any, operand.tile_steps))
@@ -39,7 +41,7 @@ def lies_still(operand: Coordinates) -> bool:
 
 
 def fills_its_box(op: DeviceOp, operand: Coordinates) -> bool:
-    """Whether an operand's points leave no sticks out between the first and the last along any dimension."""
+    """Whether an operand touches every stick of the box that it spans."""
     for dim in range(len(operand.constant) - 1):
         ways = [
             (row[dim], n)
@@ -57,7 +59,7 @@ def fills_its_box(op: DeviceOp, operand: Coordinates) -> bool:
 
 
 def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
-    """What every core but the last takes of each loop: whole sticks of all that lies along it."""
+    """The points of each loop that every core but the last takes, in whole sticks of the operands along it."""
     points = list(op.counts)
     for loop, cores in enumerate(slices):
         if cores > 1:
@@ -67,35 +69,35 @@ def points_of(op: DeviceOp, slices: Sequence[int]) -> list[int]:
 
 
 def core_tile(op: DeviceOp, operand: Coordinates, elements: int, slices: Sequence[int]) -> CoreTile:
-    """The tile of an operand that each core has if the loops are shared so."""
+    """The tiles of an operand if ``slices`` cores share each loop."""
     points = points_of(op, slices)
-    apart: list[tuple[int, ...]] = [(0,) * len(operand.constant)]  # of the cores that share the loops so far
+    apart: list[tuple[int, ...]] = [(0,) * len(operand.constant)]  # of the cores that divide the loops so far
     size = [1] * len(operand.constant)
     for loop, row in enumerate(operand.steps):
         if loop != operand.stick:
-            far = [step * points[loop] for step in row]  # from one core's share to the next
+            far = [step * points[loop] for step in row]  # from one core's slice to the next
             size = [n + step * (points[loop] - 1) for n, step in zip(size, row, strict=True)]
         else:
             far = [0] * len(size)
             if operand.tile_dim >= 0:
                 far[operand.tile_dim] = points[loop] // operand.elements
                 size[operand.tile_dim] += ceil_div(points[loop], operand.elements) - 1
-        if slices[loop] > 1:  # cores are numbered by their shares, those of the last loop as neighbours
-            shares = [[share * step for step in far] for share in range(slices[loop])]
-            apart = [tuple(map(add, before, share)) for before in apart for share in shares]
+        if slices[loop] > 1:  # cores are numbered by their slices, those of the last loop are neighbours
+            starts = [[number * step for step in far] for number in range(slices[loop])]
+            apart = [tuple(map(add, before, start)) for before in apart for start in starts]
     return CoreTile(tuple(operand.constant), tuple(apart), (*size[:-1], elements))
 
 
 def lx_placement(written: Sequence[CoreTile], read: Iterable[CoreTile]) -> LxPlacement | None:
-    """Where a buffer can stay in LX, if every core reads only what it wrote itself; None if some would not."""
+    """The place of a buffer in LX, if every core reads only what it wrote itself; None if some core would not."""
     apart = written[0].apart
-    if any(tile.origin[-1] for tile in written):  # from within a stick on
+    if any(tile.origin[-1] for tile in written):  # it begins inside a stick
         return None
     boxes = {(tile.origin, tile.size) for tile in written}
     low = tuple(map(min, zip(*(origin for origin, _ in boxes), strict=True)))
     high = tuple(map(max, zip(*(_end(origin, size) for origin, size in boxes), strict=True)))
     size = tuple(b - a for a, b in zip(low, high, strict=True))
-    # Several writers fill it without gaps, and what one core has is no other's.
+    # Several writers have to fill the box without gaps, and no two cores may have an element in common.
     if len(boxes) > 1 and (sum(prod(box) for _, box in boxes) != prod(size) or not _disjoint(apart, size)):
         return None
     for tile in (*written, *read):

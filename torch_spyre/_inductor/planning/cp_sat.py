@@ -1,8 +1,8 @@
-"""The best plan among given divisions, by a constraint solver: OR-Tools' CP-SAT, with a optimality of how good it is.
+"""The best plan among given divisions, by a constraint solver: OR-Tools' CP-SAT, with a proof of how good it is.
 
 What :mod:`joint_search` searches, written down as a whole: every op has one of its divisions, every buffer that stays
 in LX has one place, which the divisions of its users must agree with or to which the ring brings a copy, what is alive
-at an op fits, and the sum of the times is least. Divisions that show the same tiles of all shared buffers are one
+at an op fits, and the sum of the times is least. Divisions that have the same tiles of all shared buffers are one
 choice. What alone costs more than the whole plan could still gain is left out: it is in no better plan. Equal layers
 are one layer here: they get the same plan, so that a deep model takes hardly longer than a shallow one. The solver
 begins with what the search found, and ends alike whenever it is given the same.
@@ -24,7 +24,7 @@ from .. import config
 from ..layout.device_ir import LxPlacement
 from .core_tiles import CoreTile, lx_placement
 from .divisions import Slices, divisions
-from .liveness import Use, last_iteration
+from .liveness import Use, last_needed
 from .optimality import Optimality
 from .search_space import Apart, SearchSpace, Stay, repeated
 
@@ -400,14 +400,14 @@ class _Model:
                 inside = [p for p, name in zip(positions, op.names, strict=True) if name in chosen]
                 operands = _marked(len(self.space.ops[at].operands), inside)
                 options.append((shown, frozenset(chosen), [(slices, operands) for slices in same]))
-        costs, mine, turns = self.space.costs, self.space.ops[at], self.space.iterations[at]
+        costs, mine, iterations = self.space.costs, self.space.ops[at], self.space.iterations[at]
         most = min(self.times[at].values()) + self.slack / op.count
         costs.times(mine, [each for _, _, choices in options for each in choices])  # all at once
         for shown, in_lx, choices in options:
             ranked = zip(costs.times(mine, choices), choices, strict=True)
             time, (slices, _) = min(ranked, key=lambda each: (each[0], each[1][0] != self.given[op.at]))
-            if turns * time <= most:
-                yield _Choice(shown, in_lx, slices, int(turns * time * PICOSECONDS))
+            if iterations * time <= most:
+                yield _Choice(shown, in_lx, slices, int(iterations * time * PICOSECONDS))
 
     # --- the model
 
@@ -519,7 +519,7 @@ class _Model:
             return
         first, *readers = self.space.uses[name]
         entry = {i: self.space.entry(first.at, use.at) for i, use in enumerate(readers, 1)}
-        last = {i: last_iteration(self.space.plan, first.at, use.at) for i, use in enumerate(readers, 1)}
+        last = {i: last_needed(self.space.plan, first.at, use.at) for i, use in enumerate(readers, 1)}
         for at in range(first.at, max(last.values()) + 1):
             begun = tuple(i for i in entry if entry[i] <= at)
             to_come = tuple(i for i in entry if last[i] >= at)

@@ -20,7 +20,7 @@ from .cost import Costs
 from .divide_products import best_product_slices, published_product_slices
 from .divisions import divisions, within_span
 from .joint_search import joint_search
-from .slicing_limits import byte_strides, jumped, quantum_of, reach_of, share
+from .slicing_limits import byte_strides, jumped, most_slices, quantum_of, reach_of
 
 
 def divide_work(plan: Plan) -> None:
@@ -106,7 +106,7 @@ def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
             raise Unsupported(f"{hint}: it has no dimension {name}{where}; named_dims=[...] names those of a result")
         loop = max(loops, key=lambda i: op.counts[i])
         quantum = quantum_of(op, loop, strides)
-        if not quantum or share(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
+        if not quantum or most_slices(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
             raise Unsupported(
                 f"{hint}: {name} has {op.counts[loop]} points{f' in sticks of {quantum}' if quantum > 1 else ''}, "
                 f"which do not divide over {cores} cores{where}"
@@ -138,7 +138,7 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
         loops.append(min(range(kept, len(op.counts)), key=order))
     left = plan.cores
     for i in sorted(loops, key=order):
-        slices[i] = share(op.counts[i], units[i], quanta[i], left)
+        slices[i] = most_slices(op.counts[i], units[i], quanta[i], left)
         left //= slices[i]
     return slices
 

@@ -9,7 +9,7 @@ from math import prod
 from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from .core_tiles import points_of
-from .slicing_limits import byte_strides, jumped, quantum_of, reach_of, share
+from .slicing_limits import byte_strides, jumped, most_slices, quantum_of, reach_of
 
 Slices = tuple[int, ...]  # cores per loop
 
@@ -17,7 +17,7 @@ Slices = tuple[int, ...]  # cores per loop
 def divisions(
     plan: Plan, op: DeviceOp, exactly: int = 0, moving: Coordinates | None = None, any_number: bool = False
 ) -> Iterator[Slices]:
-    """Ways to share the loops of an op: no core without work, no stick written by two, none reaching over the span.
+    """Ways to divide the loops of an op: no core is idle, no two write into one stick, and none reaches over the span.
 
     ``exactly`` so many cores, over loops that move the operand ``moving``; else ``any_number``, or as many as can be.
     """
@@ -31,7 +31,7 @@ def divisions(
         if moving is not None:
             may = may and loop < kept and (any(moving.steps[loop]) or moving.stick == loop)
         units = ceil_div(count, quantum) if may else 1
-        options.append(_shares(count, units, max(quantum, 1), plan.cores))
+        options.append(_slice_counts(count, units, max(quantum, 1), plan.cores))
     found = list(_products(options, exactly or plan.cores))
     if exactly:
         found = [slices for slices in found if prod(slices) == exactly]
@@ -53,8 +53,8 @@ def within_span(plan: Plan, op: DeviceOp, slices: Sequence[int], strides: list[l
 
 
 @lru_cache(1 << 14)
-def _shares(count: int, units: int, quantum: int, cores: int) -> list[int]:
-    return sorted({share(count, units, quantum, wanted) for wanted in range(1, min(units, cores) + 1)} | {1})
+def _slice_counts(count: int, units: int, quantum: int, cores: int) -> list[int]:
+    return sorted({most_slices(count, units, quantum, wanted) for wanted in range(1, min(units, cores) + 1)} | {1})
 
 
 def _products(options: list[list[int]], cores: int) -> Iterator[Slices]:

@@ -1,12 +1,12 @@
-"""Work division and residence in LX, decided together: what the clock says about the whole kernel goes down.
+"""Joint search: work division and LX placement, decided together by the time of the whole kernel.
 
 Before: every op is divided as is best for itself. After: neighbours are divided alike where keeping what they share in
-LX is worth more than the best division of each. The search goes by regions: one op is divided in another way, what can
-follow through the buffers it shares follows, and the region keeps it if the kernel gets faster; then single ops may
-go back. It ends when no region helps. Equal layers are searched once: what helps in the first two of them is tried in
-the others; what was planned before is found on disk (:mod:`plan_cache`), and :mod:`solve` improves on the search
-where that is asked for. The bound it reports leaves every op its best division with all it could ever find in LX, so no
-plan of these ops in these layouts is faster.
+LX is worth more than the best division of each. The search changes regions: one op is divided in another way, and so
+are the ops that can follow it through shared buffers. The region stays so if the kernel gets faster, and single ops of
+it may go back. The search ends when no region helps. Equal layers are searched once: what helps in the first two of
+them is tried in the others. Plans that were found before come from disk (:mod:`plan_cache`), and the solver
+(:mod:`cp_sat`) improves on the search where that is asked for. The bound that is reported gives every op its best
+division and everything it could share in LX, so no plan of these ops in these layouts is faster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def joint_search(plan: Plan, fixed: set[int], costs: Costs) -> None:
 
 
 def _planned(space: SearchSpace, start: list[Slices]) -> tuple[_Search, Optimality]:
-    """As it was planned before, here or elsewhere; else searched, from layers on that were."""
+    """The plan on disk, if there is one; else one that is searched for, starting from the plan of a layer on disk."""
     cache = PlanCache(space, start)
     known = cache.whole()
     if known is not None:

@@ -1,4 +1,4 @@
-"""Who shows which buffer, and how long it is needed."""
+"""Liveness: which operands use a buffer, and until which op it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..layout.device_ir import DeviceOp, Plan
 
 @dataclass(frozen=True)
 class Use:
-    """One operand of an op that shows a buffer."""
+    """One operand of an op that uses a buffer."""
 
     at: int  # which op
     position: int  # which operand
@@ -19,7 +19,7 @@ class Use:
 
 
 def uses_of(plan: Plan) -> dict[str, list[Use]]:
-    """The operands that show each buffer inside the kernel, in order."""
+    """The uses of every internal buffer, in the order of the ops."""
     found: dict[str, list[Use]] = defaultdict(list)
     for at, op in enumerate(plan.device_ops):
         accesses = op.accesses()
@@ -29,18 +29,19 @@ def uses_of(plan: Plan) -> dict[str, list[Use]]:
     return found
 
 
-def last_iteration(plan: Plan, first: int, last: int) -> int:
-    """What was made before a loop is read again in each of its turns."""
-    mine, turns = plan.device_ops[first].loop_op.tile_loops, plan.device_ops[last].loop_op.tile_loops
-    if mine == turns:
+def last_needed(plan: Plan, first: int, last: int) -> int:
+    """The op until which a buffer is needed that is first used at ``first`` and last at ``last``: the end of the loop
+    around the last use, if the buffer was made before that loop, because every iteration reads it again."""
+    mine, loops = plan.device_ops[first].loop_op.tile_loops, plan.device_ops[last].loop_op.tile_loops
+    if mine == loops:
         return last
-    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].loop_op.tile_loops[:1] == turns[:1]:
+    while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].loop_op.tile_loops[:1] == loops[:1]:
         last += 1
     return last
 
 
 def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:
-    """Whether an op writes its result element by element where it reads ``old``, as large as that, in the same core."""
+    """Whether an op may write its result over ``old``: it reads each element of it just before it writes there."""
     mine, elements = op.operands[-1], plan.elements(op.loop_op.out.buffer)
     read = [operand for access, operand in zip(op.accesses(), op.operands, strict=True) if access.buffer == old]
     return (

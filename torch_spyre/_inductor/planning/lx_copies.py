@@ -1,6 +1,6 @@
-"""Copies that lie in LX: in front of which op each is made, and which ops read it instead of what it is a copy of.
+"""Copies in LX, of arguments or of buffers that another op wants divided otherwise.
 
-Which of them find room is for :mod:`plan_scratchpad` to say.
+:mod:`plan_scratchpad` decides which of them find room.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from ..loop_ir import Access
 
 @dataclass(frozen=True)
 class LxCopy:
-    """``op`` makes it. Positions are those among the ops without copies."""
+    """``op`` makes the copy, right in front of the op at ``before``, and the ops at ``readers`` read it instead of
+    ``source``. Positions count the ops without any copies."""
 
     source: str
     op: DeviceOp
@@ -26,7 +27,7 @@ class LxCopy:
 
 
 def with_copies(ops: list[DeviceOp], wanted: list[LxCopy]) -> list[DeviceOp]:
-    """The ops with the copies among them."""
+    """The ops with the copies in their places."""
     found: list[DeviceOp] = []
     for at, op in enumerate(ops):
         found += [copy.op for copy in wanted if copy.before == at]
@@ -38,7 +39,7 @@ def with_copies(ops: list[DeviceOp], wanted: list[LxCopy]) -> list[DeviceOp]:
 
 
 def _reading(op: DeviceOp, copy: LxCopy) -> DeviceOp:
-    """A copy that is made in a turn of a loop is of what is read in this turn."""
+    """The op reading the copy. A copy made inside a tile loop holds what this iteration reads, so no loop moves it."""
     operands = []
     for access, operand in zip(op.accesses(), op.operands, strict=True):
         still = replace(operand)

@@ -1,11 +1,11 @@
-"""What is known about how good a plan is, and how a kernel's description says it."""
+"""How good a plan is known to be, and how a kernel's description says it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-# What a proof is about: all plans of these ops in these layouts, or only those that divide ops as some candidates do,
+# The plans that a proof covers: all of these ops in these layouts, or only those that divide ops as some candidates do,
 # that divide equal layers alike, or that move buffers over the ring only between some. A search proves nothing.
 LIMITS = ("all", "candidates", "layers alike", "ring between candidates")
 
@@ -23,12 +23,12 @@ class Optimality:
             raise ValueError(f"scope {self.scope!r}: expected some of {LIMITS}")
 
 
-def report(objective_us: float, proof: Optimality, bound_us: float, seconds: float) -> dict[str, Any]:
+def report(objective_us: float, known: Optimality, bound_us: float, seconds: float) -> dict[str, Any]:
     """``bound_us``: of all plans, 0 where nobody asked; it serves where nothing better is proved."""
-    best = proof.bound_us if proof.scope else bound_us
+    best = known.bound_us if known.scope else bound_us
     return {
-        "status": proof.status,
-        "scope": proof.scope or ("all" if bound_us else ""),
+        "status": known.status,
+        "scope": known.scope or ("all" if bound_us else ""),
         "objective_us": objective_us,
         "best_bound_us": best,
         "gap": objective_us / best - 1 if best else None,

@@ -63,7 +63,7 @@ PLANS: Store[Known] = Store("plan cache", "plans", _decoded, _encoded, lambda: B
 
 
 class PlanCache:
-    """Of one space, whose ops are divided as in ``start``."""
+    """The plans on disk for one search space, whose ops are divided as in ``start``."""
 
     def __init__(self, space: SearchSpace, start: Sequence[Slices]) -> None:
         self.space, self.start = space, start
@@ -112,9 +112,9 @@ class PlanCache:
         """A layer in the middle; which of its ops is the first does not depend on the kernel around."""
         begin, period, end = self.repeats
         cycle = self.labels[begin : begin + period]
-        turned = min(range(period), key=lambda first: cycle[first:] + cycle[:first], default=0)
-        whole = (end - begin - turned) // period if period >= FEWEST else 0
-        start = begin + turned + (whole - 1) // 2 * period
+        rotation = min(range(period), key=lambda first: cycle[first:] + cycle[:first], default=0)
+        whole = (end - begin - rotation) // period if period >= FEWEST else 0
+        start = begin + rotation + (whole - 1) // 2 * period
         return range(start, start + period) if whole > 0 else range(0)
 
     def _whole_key(self) -> str:

@@ -40,12 +40,12 @@ def plan_memory(plan: Plan) -> None:
 def _tile_loops(plan: Plan) -> list[tuple[int, int]]:
     """The first and the last op of every tile loop, inner loops first.
 
-    What is alive in and outside of a loop is alive in all of it: the next turn begins at its first op again.
+    What is alive in and outside of a loop is alive in all of it: the next iteration begins at its first op again.
     """
-    turns = [op.loop_op.tile_loops for op in plan.device_ops]
+    loops_of = [op.loop_op.tile_loops for op in plan.device_ops]
     found = []
-    for depth in range(max(map(len, turns), default=0), 0, -1):
-        for loops, group in groupby(range(len(turns)), key=lambda at: turns[at][:depth]):
+    for depth in range(max(map(len, loops_of), default=0), 0, -1):
+        for loops, group in groupby(range(len(loops_of)), key=lambda at: loops_of[at][:depth]):
             inside = list(group)
             if len(loops) == depth:
                 found.append((inside[0], inside[-1]))

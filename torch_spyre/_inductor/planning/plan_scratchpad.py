@@ -1,6 +1,6 @@
-"""What stays in LX: buffers that every core reads just where it wrote them.
+"""LX placement: addresses for the buffers that every core reads just where it wrote them.
 
-A buffer inside a kernel goes to LX when the ops that show it are divided so that each core finds its own tile, and when
+A buffer inside a kernel goes to LX when the ops that use it are divided so that each core finds its own tile, and when
 there is room for that tile as long as it is needed. Nothing is evicted: what does not fit goes through device memory. A
 pointwise result takes the place of an operand that is read for the last time there. An argument that several ops read
 is copied to LX once, where that pays, and a buffer moves over the ring where another division is worth it.
@@ -14,14 +14,14 @@ from ...card.lx_budget import resident_budget
 from ..layout.device_ir import LxPlacement, Plan
 from .clone_inputs import clones
 from .core_tiles import CoreTile, can_hold, core_tile, lies_still, lx_placement
-from .liveness import Use, last_iteration, takes_the_place_of, uses_of
+from .liveness import Use, last_needed, takes_the_place_of, uses_of
 from .lx_copies import LxCopy, with_copies
 from .relayout import moves
 
 
 @dataclass
 class _Resident:
-    """A buffer that may stay: its tile, from where to where it lives."""
+    """A buffer that may stay: its place, and the first and the last op that it lives at."""
 
     name: str
     there: LxPlacement
@@ -111,12 +111,12 @@ def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
     there = lx_placement(written, read)
     if there is None:
         return None
-    return _Resident(name, there, shown[0].at, last_iteration(plan, shown[0].at, shown[-1].at))
+    return _Resident(name, there, shown[0].at, last_needed(plan, shown[0].at, shown[-1].at))
 
 
 def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
     """Whether the op that makes the new one reads the old one for the last time, element by element. What was made
-    in front of a loop is read again in its next turn."""
+    in front of a loop is read again by its next iteration."""
     maker, reader = plan.device_ops[old.first], plan.device_ops[new.first]
     return (
         old.last == new.first

@@ -1,4 +1,4 @@
-"""Over the ring: a buffer that lies in LX as one op divided it, copied to LX as another op wants it.
+"""Relayout over the ring: a copy of a buffer in LX, from the division of its writer to that of a reader.
 
 Both divisions give every core a box of the buffer's device coordinates. Along each device dimension they write the same
 coordinate as two numbers of digits: some choose a core, the others a place in its box. Where the digits of both begin
@@ -205,7 +205,7 @@ def _copy(
     source: str,
     target: str,
 ) -> DeviceOp:
-    """In the turns of the writer."""
+    """The copy, inside the tile loops of the writer."""
     written = writer.operands[-1]
     layout, lane = plan.layouts[source], len(written.constant) - 1
     elements, steps, stick = layout.device_size[-1], [], -1

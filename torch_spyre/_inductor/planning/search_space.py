@@ -1,6 +1,6 @@
-"""What a planner chooses from: how each op can be divided, what its cores then have of each buffer, what that costs.
+"""The search space of planning: how each op can be divided, which tiles its cores then have, and what that costs.
 
-Nothing here decides: :mod:`joint_search` does.
+Nothing is decided here: :mod:`joint_search` and :mod:`cp_sat` search in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .clone_inputs import own_tile, read_again, saved_us
 from .core_tiles import CoreTile, core_tile, lies_still, lx_placement
 from .cost import Costs
 from .divisions import Slices, divisions
-from .liveness import Use, last_iteration, takes_the_place_of, uses_of
+from .liveness import Use, last_needed, takes_the_place_of, uses_of
 from .relayout import relayout, relayout_us
 
 Apart = tuple[tuple[int, ...], ...]
@@ -87,7 +87,7 @@ class SearchSpace:
 
     def _span(self, name: str, shown: list[Use]) -> range:
         """The ops during which it takes room of its own: what is written in its place comes in at its last one."""
-        first, last = shown[0].at, last_iteration(self.plan, shown[0].at, shown[-1].at)
+        first, last = shown[0].at, last_needed(self.plan, shown[0].at, shown[-1].at)
         successor = self.ops[last]
         gives = last > first and successor.loop_op.out.buffer in self.uses and successor.loop_op.out.buffer != name
         gives = gives and takes_the_place_of(self.plan, successor, name)
@@ -184,10 +184,10 @@ class SearchSpace:
         return found if found and found.bytes <= self.budget else None
 
     def may_move(self, name: str) -> bool:
-        """Whether its readers may have copies: one op writes it, and each copy serves the turn that it is made in."""
+        """Whether its readers may have copies: one op writes it, and a copy serves the iteration that it is made in."""
         first, *readers = self.uses[name]
-        turns = self.ops[first.at].loop_op.tile_loops
-        inside = (not use.writes and self.ops[use.at].loop_op.tile_loops[: len(turns)] == turns for use in readers)
+        loops = self.ops[first.at].loop_op.tile_loops
+        inside = (not use.writes and self.ops[use.at].loop_op.tile_loops[: len(loops)] == loops for use in readers)
         return name not in self.clones and all(inside)
 
     def _moved(self, name: str, divided: Callable[[int], Slices]) -> Stay | None:
@@ -240,7 +240,7 @@ class SearchSpace:
         return tile, relayout_us(self.plan, copy)
 
     def entry(self, writer: int, reader: int) -> int:
-        """The first op of the loops that only the reader is in: what is made in front of them serves all turns."""
+        """The first op of the loops that only the reader is in: what is made in front of them serves all iterations."""
         depth = len(self.ops[writer].loop_op.tile_loops)
         loop = self.ops[reader].loop_op.tile_loops[: depth + 1]
         while len(loop) > depth and self.ops[reader - 1].loop_op.tile_loops[: depth + 1] == loop:
@@ -253,10 +253,10 @@ class SearchSpace:
             return [(self.spans[name], stay.there.bytes)]
         first = self.uses[name][0].at
         moved = {at for move in stay.moves for at in move.readers}
-        in_place = [last_iteration(self.plan, first, use.at) for use in self.uses[name] if use.at not in moved]
+        in_place = [last_needed(self.plan, first, use.at) for use in self.uses[name] if use.at not in moved]
         last = max(*in_place, *(move.before for move in stay.moves))
         own = [
-            (range(move.before, last_iteration(self.plan, first, move.readers[-1]) + 1), move.there.bytes)
+            (range(move.before, last_needed(self.plan, first, move.readers[-1]) + 1), move.there.bytes)
             for move in stay.moves
         ]
         return [(range(first, last + 1), stay.there.bytes), *own]
@@ -272,7 +272,7 @@ class SearchSpace:
         return self.iterations[first] * (read + card["step_fixed_us"])
 
     def time(self, at: int, slices: Slices, in_lx: tuple[bool, ...]) -> float:
-        """Microseconds of an op in all its turns; ``in_lx``: which of its operands are in LX."""
+        """Microseconds of an op in all iterations of its tile loops; ``in_lx``: which of its operands are in LX."""
         return self.iterations[at] * self.costs.time(self.ops[at], slices, in_lx)
 
     def bound(self, slices: Sequence[Slices]) -> float:

@@ -1,4 +1,4 @@
-"""How loops can be shared by cores: in whole sticks, and how far a core then reaches."""
+"""Slicing limits: over how many cores a loop can be divided in whole sticks, and how far a core then reaches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from ..loop_ir import Access
 
 
-def share(count: int, units: int, quantum: int, cores: int) -> int:
-    """As many cores as leave none without work; a core takes ceil(count / cores) points, rounded up to whole quanta."""
-    for shares in range(min(units, cores), 1, -1):
-        points = ceil_div(ceil_div(count, shares), quantum) * quantum
-        if points * (shares - 1) < count:
-            return shares
+def most_slices(count: int, units: int, quantum: int, cores: int) -> int:
+    """The most cores that a loop can be divided over such that none is idle. A core takes ceil(count / cores) points,
+    rounded up to whole quanta."""
+    for slices in range(min(units, cores), 1, -1):
+        points = ceil_div(ceil_div(count, slices), quantum) * quantum
+        if points * (slices - 1) < count:
+            return slices
     return 1
 
 

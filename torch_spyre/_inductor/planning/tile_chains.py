@@ -3,7 +3,7 @@
 Before: softmax, attention or a norm and the product behind it make whole values, which go through device memory where
 all cores together have no room for them. After: where the clock finds that faster, such ops have a tile loop around
 them, and the values that only they use are as small as one tile. Every way that promises to fit is planned as it would
-be, by itself, and timed: a chain that reads its weights again in every turn may well be better left alone.
+be, by itself, and timed: a chain that reads its weights again in every iteration may well be better left alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCOPES = 1 << 21  # numbers of these loops: hints and columns have smaller ones
 SIZES = 2  # that are tried of each way to tile: the largest tiles that seem to fit, and the next ones
 MARGIN = 8  # ops of a chain before, between and behind those that have no room
 NESTED = 4  # loops inside one another, at most
-TURNS = 1024  # at most: a program has each of them written out
+MOST_ITERATIONS = 1024  # at most: a program has each of them written out
 WORTH = 0.97  # of the time of a chain; what tiles save has to be more than the estimate may be off
 
 
@@ -130,8 +130,8 @@ class _Tiler:
         return best, replace(refined, ops=_split_inside(best, self.kernel.ops, refined.ops))
 
     def _across(self, kernel: Kernel, chain: Chain) -> int:
-        """Bytes that may be in LX besides: what all turns of a chain need, and what is made shortly before it for ops
-        shortly behind it."""
+        """Bytes that may be in LX besides: what all iterations of a chain need, and what ops shortly before it make for
+        ops shortly behind it."""
         first, last = near(kernel, chain.first).start, near(kernel, chain.last).stop
         made = {op.out.buffer for op in kernel.ops[first : chain.first]}
         made |= {kernel.ops[at].out.buffer for at in chain.before}
@@ -191,10 +191,12 @@ class _Tiler:
             return []
         loops = [(each, _rows(kernel, each)) for each in together]
         tilings = (_Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
-        return [each for each in tilings if each.iterations <= TURNS and self._fits(kernel, each, across)][:SIZES]
+        return [each for each in tilings if each.iterations <= MOST_ITERATIONS and self._fits(kernel, each, across)][
+            :SIZES
+        ]
 
     def _least(self, kernel: Kernel, tiling: _Tiling) -> float:
-        """Microseconds that these tiles cannot do without: their turns, and arguments that each turn reads again."""
+        """Microseconds that these tiles cost at least: their iterations, and the arguments that each reads again."""
         again: dict[str, int] = {}
         for at in tiling.loops[0][0].loops:
             op = kernel.ops[at]
@@ -204,8 +206,8 @@ class _Tiler:
                     points = prod(n for n, stride in zip(op.sizes, access.strides, strict=True) if stride)
                     again[access.buffer] = points * kernel.buffers[access.buffer].dtype.itemsize
         card = description.constants()
-        turn = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
-        return float((tiling.iterations - 1) * turn)
+        iteration = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
+        return float((tiling.iterations - 1) * iteration)
 
     def _fits(self, kernel: Kernel, tiling: _Tiling, across: int) -> bool:
         """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own, next
@@ -292,8 +294,8 @@ def _microseconds(kernel: Kernel, given: Plan) -> float:
         time = relayout_us(plan, op) if op.across else costs.time(op, op.slices, in_lx)
         total += prod(count for _, count in op.loop_op.tile_loops) * time
     card = description.constants()
-    for turns, _ in groupby(plan.device_ops, key=lambda op: op.loop_op.tile_loops):
-        total += (prod(count for _, count in turns) - 1) * card["turn_fixed_us"]
+    for loops, _ in groupby(plan.device_ops, key=lambda op: op.loop_op.tile_loops):
+        total += (prod(count for _, count in loops) - 1) * card["turn_fixed_us"]
     return total
 
 
@@ -331,7 +333,7 @@ def _rows(kernel: Kernel, chain: Chain) -> int:
 
 
 def _divisors(n: int) -> list[int]:
-    return [each for each in range(2, min(n, TURNS) + 1) if n % each == 0]
+    return [each for each in range(2, min(n, MOST_ITERATIONS) + 1) if n % each == 0]
 
 
 def _own(kernel: Kernel, inside: set[int]) -> set[str]:
