@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_spyre.backend.tiling import footprint, resident_budget, tile_budget, tile_of
+from torch_spyre.backend.tiling import footprint, tile_of
+from torch_spyre.card.lx_budget import resident_budget, tile_budget
 
 
 def matmul(m: int, n: int, k: int, slices: list[int]) -> dict:

@@ -5,8 +5,7 @@ import threading
 import pytest
 import torch
 
-from torch_spyre import _C
-from torch_spyre.ops import eager
+from torch_spyre import _C, eager
 
 
 def random(rows: int = 4, columns: int = 128) -> torch.Tensor:
@@ -138,7 +137,7 @@ def test_errors_of_the_compiler_name_the_op_and_are_not_kept(monkeypatch):
         raise KeyError("no such pass")
 
     _C.forget_kernels()
-    monkeypatch.setattr(eager, "_compile", broken)
+    monkeypatch.setattr(eager.calls, "_compile", broken)
     x = random()
     for _ in range(2):
         with pytest.raises(RuntimeError, match="compiling aten.add.Tensor for the card failed: KeyError: 'no"):

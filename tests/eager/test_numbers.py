@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from torch_spyre import _C
-from torch_spyre.ops import eager
+from torch_spyre import _C, eager
 
 REALS = (torch.float16, torch.bfloat16, torch.float32)
 WHOLE = (torch.int32, torch.int64, torch.int16)
@@ -204,7 +203,7 @@ def test_tensors_on_the_host_without_dimensions(name):
 def test_such_tensors_share_a_kernel():
     x = torch.linspace(-1, 1, 70).to("spyre")
     torch.maximum(x, torch.tensor(0.1))
-    before = eager.kernel_counts()["compiled"]
+    before = _C.kernel_counts()["compiled"]
     assert torch.maximum(x, torch.tensor(0.3)).amin().item() == pytest.approx(0.3)
     torch.maximum(x, torch.tensor(0.5))
-    assert eager.kernel_counts()["compiled"] <= before + 1  # amin
+    assert _C.kernel_counts()["compiled"] <= before + 1  # amin

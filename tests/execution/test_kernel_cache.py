@@ -13,8 +13,8 @@ import torch
 
 from torch_spyre import _C, directories
 from torch_spyre._inductor import config
-from torch_spyre.execution import kernel_cache, store
-from torch_spyre.execution.signature import Argument
+from torch_spyre.caching import kernel_cache, location, store
+from torch_spyre.ir.signature import Argument
 
 SIGNATURE = (Argument(_C.SpyreTensorLayout([4, 64], torch.float16), 0, 0),)
 
@@ -113,11 +113,11 @@ def test_off(monkeypatch, directory):
 def test_beside_inductors_cache_by_default(monkeypatch, tmp_path):
     monkeypatch.delenv("SPYRE_KERNEL_CACHE")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    assert kernel_cache.directory() == tmp_path / "spyre"
+    assert location.directory() == tmp_path / "spyre"
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    assert kernel_cache.directory() == Path(default_cache_dir(), "spyre")
+    assert location.directory() == Path(default_cache_dir(), "spyre")
 
 
 def test_the_least_recently_used_goes_first(directory):
@@ -168,7 +168,7 @@ def test_threads_write_evict_and_read_at_once(directory):
 def test_processes_share_a_cache(python, directory):
     code = """
         from torch_spyre._inductor import config
-        from torch_spyre.execution import kernel_cache
+        from torch_spyre.caching import kernel_cache
         config.kernel_cache_bytes = 20_000
         for step in range(60):
             name = f"k{step * 7 % 6}"
@@ -246,7 +246,7 @@ def test_a_program_of_another_kind_in_an_entry_is_compiled_again(directory, pyth
     """Through a real op: the entry's checksums fit, its outputs are nonsense."""
     code = """
         import torch
-        from torch_spyre.execution import kernel_cache
+        from torch_spyre.caching import kernel_cache
         x = torch.ones(4, 64, dtype=torch.float16, device="spyre")
         print((x + x).cpu().sum().item(), kernel_cache.stats()["rebuilt"])
     """

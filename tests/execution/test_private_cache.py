@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torch_spyre._inductor import config
-from torch_spyre.execution import kernel_cache, store
+from torch_spyre.caching import kernel_cache, location, store
 
 DESCRIPTION = {"name": "k", "arguments": [], "allocate": [], "steps": [], "outputs": [], "filler": "x" * 5000}
 
@@ -213,8 +213,8 @@ def test_a_user_without_a_name(monkeypatch):
     monkeypatch.setattr("getpass.getuser", nobody)
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    assert kernel_cache.directory() == Path(default_cache_dir(), "spyre")
-    assert kernel_cache.directory().parent.name == f"torchinductor_uid_{os.getuid()}"
+    assert location.directory() == Path(default_cache_dir(), "spyre")
+    assert location.directory().parent.name == f"torchinductor_uid_{os.getuid()}"
 
 
 def test_a_temporary_directory_that_is_a_link_is_followed(monkeypatch, tmp_path):
@@ -223,7 +223,7 @@ def test_a_temporary_directory_that_is_a_link_is_followed(monkeypatch, tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     for name, value in (("SPYRE_KERNEL_CACHE", ""), ("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "tmp" / "inductor"))):
         monkeypatch.setenv(name, value)
-    assert kernel_cache.directory() == tmp_path / "real" / "inductor" / "spyre"
+    assert location.directory() == tmp_path / "real" / "inductor" / "spyre"
     assert hits_after("a") == 1
 
 

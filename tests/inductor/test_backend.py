@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
 
-from torch_spyre._inductor import partition
+from torch_spyre._inductor.fx import partition
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
 
@@ -232,8 +232,8 @@ def test_a_second_process_finds_everything_in_caches(program):
 
 
 ANOTHER_COMPILER = """
-from torch_spyre.execution import version
-version.PARTS = ("ir",)
+from torch_spyre.caching import version
+version.ROOMS = ("ir",)
 version.compiler_version.cache_clear()
 """
 

@@ -459,7 +459,7 @@ def test_threads_share_what_is_made(fresh):
 
 
 def test_a_size_that_cannot_be_compiled(fresh, monkeypatch):
-    from torch_spyre._inductor import partition
+    from torch_spyre._inductor.fx import partition
 
     compiled = torch.compile(lambda x: x + 1, dynamic=True)
     compiled(torch.zeros(3, 5, device="spyre"))

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torch_spyre._inductor import config, partition, spyre_hint
+from torch_spyre._inductor import config, spyre_hint
+from torch_spyre._inductor.fx import partition
 from torch_spyre._inductor.propagate_named_dims import declare_tensor_dim, name_tensor_dims
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")

@@ -8,20 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torch_spyre._C import SpyreTensorLayout, canonical_layout
+from torch_spyre._inductor.layout.coordinates import Coordinates
+from torch_spyre._inductor.layout.device_ir import Plan
+from torch_spyre._inductor.layout.lift_views import NotAligned, lift
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, contiguous
-from torch_spyre._inductor.passes.lift_views import Coordinates, NotAligned, lift
-from torch_spyre._inductor.passes.plan import Plan
 
 
-def coordinates_at(side: Coordinates, point: tuple[int, ...]) -> list[int]:
+def coordinates_at(operand: Coordinates, point: tuple[int, ...]) -> list[int]:
     """Device coordinates of one point of a piece, the stick pair taken apart."""
-    found = list(side.constant)
-    for loop, (p, row) in enumerate(zip(point, side.steps, strict=True)):
+    found = list(operand.constant)
+    for loop, (p, row) in enumerate(zip(point, operand.steps, strict=True)):
         for dim, step in enumerate(row):
-            if loop == side.stick and dim == len(row) - 1:
-                found[dim] += p % side.elements
-                if side.tile_dim >= 0:
-                    found[side.tile_dim] += p // side.elements
+            if loop == operand.stick and dim == len(row) - 1:
+                found[dim] += p % operand.elements
+                if operand.tile_dim >= 0:
+                    found[operand.tile_dim] += p // operand.elements
             else:
                 found[dim] += p * step
     return found
@@ -85,12 +86,12 @@ def test_every_point_of_a_view_lies_where_the_layout_says(case):
     )
     for stick_loop in {-1, plan.lane_loop(access, sizes)}:
         try:
-            pieces = lift(sizes, [plan.side(access, stick_loop)])
+            pieces = lift(sizes, [plan.operand(access, stick_loop)])
         except NotAligned:
             assert stick_loop >= 0
             continue
         got = sorted(
-            coordinates_at(piece.sides[0], point)
+            coordinates_at(piece.operands[0], point)
             for piece in pieces
             for point in itertools.product(*map(range, piece.counts))
         )
@@ -108,11 +109,11 @@ def test_several_operands_keep_their_points_together(case, data):
     layouts = {"x": layout, "y": canonical_layout(SpyreTensorLayout(sizes, out.stride, dtype, list(out_order)))}
     plan = Plan(Kernel("k", buffers, []), {}, layouts, cores=32, span=2**28)
     x, y = Access("x", tuple(view.stride()), view.storage_offset()), Access("y", out.stride)
-    pieces = lift(sizes, [plan.side(x, -1), plan.side(y, -1)])
+    pieces = lift(sizes, [plan.operand(x, -1), plan.operand(y, -1)])
     seen = {}
     for piece in pieces:
         for point in itertools.product(*map(range, piece.counts)):
-            seen[tuple(coordinates_at(piece.sides[1], point))] = coordinates_at(piece.sides[0], point)
+            seen[tuple(coordinates_at(piece.operands[1], point))] = coordinates_at(piece.operands[0], point)
     assert len(seen) == prod(sizes)
     for point in itertools.product(*map(range, sizes)):
         offsets = [a.offset + sum(p * s for p, s in zip(point, a.strides, strict=True)) for a in (x, y)]

@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.logging import artifacts_in, log_pass, save_artifacts
+from torch_spyre.logging import artifacts_in, log_pass, save_artifacts
 
 SAY = """
-    from torch_spyre._inductor.logging import log_pass
+    from torch_spyre.logging import log_pass
     log_pass("fused", "kernel before", "kernel after")
 """
 
@@ -36,7 +36,7 @@ def test_what_is_logged_is_not_made_when_off():
 
 
 def test_a_wrong_level_is_named(python):
-    code = "from torch_spyre._inductor import logging"
+    code = "from torch_spyre import logging"
     result = python(code, SPYRE_INDUCTOR_LOG="1", SPYRE_INDUCTOR_LOG_LEVEL="LOUD")
     assert "SPYRE_INDUCTOR_LOG_LEVEL='LOUD': expected DEBUG" in result.stderr
 

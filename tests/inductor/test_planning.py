@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch_spyre import timing
 from torch_spyre._inductor import compiler, config
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
-from torch_spyre._inductor.passes import tile_products
-from torch_spyre._inductor.passes.problem import repeated
-from torch_spyre._inductor.passes.regions import Part, residence
+from torch_spyre._inductor.planning import tile_products
+from torch_spyre._inductor.planning.core_tiles import CoreTile, lx_placement
+from torch_spyre._inductor.planning.search_space import repeated
 from torch_spyre.ops.attention import written_out
 
 
@@ -195,20 +195,20 @@ def test_equal_layers_are_found():
 
 
 def part(origin, size, *apart):
-    return Part(origin, apart, size)
+    return CoreTile(origin, apart, size)
 
 
 def test_what_a_core_may_keep():
     rows = part((0, 0), (2, 64), (0, 0), (2, 0), (4, 0))
-    assert residence([rows], [rows]).size == (2, 64)
-    assert residence([rows], [part((0, 0), (2, 64), (0, 0), (2, 0))]), "fewer cores may read"
-    assert residence([part((0, 0), (2, 64), (0, 0))], [rows]) is None, "nobody wrote what the others read"
-    assert residence([rows], [part((0, 0), (3, 64), (0, 0), (2, 0), (4, 0))]) is None, "a row of the neighbour's"
-    assert residence([rows], [part((1, 0), (1, 64), (0, 0), (2, 0), (4, 0))]), "a part of its own"
+    assert lx_placement([rows], [rows]).size == (2, 64)
+    assert lx_placement([rows], [part((0, 0), (2, 64), (0, 0), (2, 0))]), "fewer cores may read"
+    assert lx_placement([part((0, 0), (2, 64), (0, 0))], [rows]) is None, "nobody wrote what the others read"
+    assert lx_placement([rows], [part((0, 0), (3, 64), (0, 0), (2, 0), (4, 0))]) is None, "a row of the neighbour's"
+    assert lx_placement([rows], [part((1, 0), (1, 64), (0, 0), (2, 0), (4, 0))]), "a part of its own"
     halves = [part((0, 0), (1, 64), (0, 0), (2, 0)), part((1, 0), (1, 64), (0, 0), (2, 0))]
-    assert residence(halves, [rows][:0]).size == (2, 64)
+    assert lx_placement(halves, [rows][:0]).size == (2, 64)
     across = [part((0, 0), (1, 64), (0, 0), (1, 0)), part((1, 0), (1, 64), (0, 0))]
-    assert residence(across, []) is None, "core 0 would write what core 1 has"
+    assert lx_placement(across, []) is None, "core 0 would write what core 1 has"
 
 
 @pytest.mark.parametrize("rows", [(3,), (40,), (2, 20), (2, 3, 4), (1, 1)], ids=str)

@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from torch_spyre import _C
+from torch_spyre._inductor.layout.device_ir import DeviceOp, Plan
+from torch_spyre._inductor.layout.lift_ops import lift_ops
+from torch_spyre._inductor.layout.propagate_layouts import follow_rules
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp, contiguous
-from torch_spyre._inductor.passes.build_specs import build_specs, inside
-from torch_spyre._inductor.passes.lift_ops import lift_ops
-from torch_spyre._inductor.passes.lx_copies import LxCopy, with_copies
-from torch_spyre._inductor.passes.plan import DeviceOp, Plan
-from torch_spyre._inductor.passes.propagate_layouts import propagate_layouts
-from torch_spyre._inductor.passes.regions import part_of, points_of, residence
-from torch_spyre._inductor.passes.relayout import relayout, relayout_us
-from torch_spyre._inductor.passes.uses import takes_the_place_of
+from torch_spyre._inductor.passes.build_specs import build_specs
+from torch_spyre._inductor.planning.core_tiles import core_tile, lx_placement, points_of
+from torch_spyre._inductor.planning.liveness import takes_the_place_of
+from torch_spyre._inductor.planning.lx_copies import LxCopy, with_copies
+from torch_spyre._inductor.planning.relayout import relayout, relayout_us
 from torch_spyre.backend import compile_bundle
 from torch_spyre.card import description
 from torch_spyre.execution.launches import Launch
 from torch_spyre.ir import bundle
-from torch_spyre.ir.folds import core_slices
+from torch_spyre.ir.core_split import core_slices
 from torch_spyre.ir.op_spec import parse_op_spec, print_op_spec, to_json, verify_all
 from torch_spyre.timing.attribution import attribute
 
@@ -34,7 +34,7 @@ def planned(kernel: Kernel) -> Plan:
         b.name: _C.SpyreTensorLayout(b.size, b.stride, b.dtype, list(range(len(b.size)))) for b in kernel.inputs()
     }
     plan = Plan(kernel, dict.fromkeys(layouts, 0), layouts, 32, 1 << 28)
-    propagate_layouts(plan, by_default=True)
+    follow_rules(plan, by_default=True)
     lift_ops(plan)
     return plan
 
@@ -68,7 +68,7 @@ def divide(op: DeviceOp, random: Random, even: bool) -> None:
     """Some loops over some cores, not the folded ones."""
     op.slices = [1] * len(op.counts)
     for loop in random.sample(range(len(op.counts)), len(op.counts)):
-        unit = max((side.elements for side in op.sides if side.stick == loop), default=1)
+        unit = max((operand.elements for operand in op.operands if operand.stick == loop), default=1)
         units, left = -(-op.counts[loop] // unit), 32 // prod(op.slices)
         fits = [
             shares
@@ -79,26 +79,26 @@ def divide(op: DeviceOp, random: Random, even: bool) -> None:
             op.slices[loop] = random.choice(fits)
 
 
-def walk(op: DeviceOp, side):
+def walk(op: DeviceOp, operand):
     """Core, point, and the device coordinates of it; of each stick the first lane and the last."""
     points = points_of(op, op.slices)
     for core, shares in enumerate(core_slices(tuple(op.slices))):
         ranges = [range(s * p, min(n, (s + 1) * p)) for s, p, n in zip(shares, points, op.counts, strict=True)]
-        ranges = [each if any(row) else each[:1] for each, row in zip(ranges, side.steps, strict=True)]
-        if side.stick >= 0:
-            ends = (0, side.elements - 1)
-            ranges[side.stick] = [at for at in ranges[side.stick] if at % side.elements in ends]
+        ranges = [each if any(row) else each[:1] for each, row in zip(ranges, operand.steps, strict=True)]
+        if operand.stick >= 0:
+            ends = (0, operand.elements - 1)
+            ranges[operand.stick] = [at for at in ranges[operand.stick] if at % operand.elements in ends]
         for point in product(*ranges):
-            yield core, point, coordinates(side, side.steps, point)
+            yield core, point, coordinates(operand, operand.steps, point)
 
 
-def coordinates(side, steps, point) -> tuple[int, ...]:
-    found = list(side.constant)
+def coordinates(operand, steps, point) -> tuple[int, ...]:
+    found = list(operand.constant)
     for loop, (row, at) in enumerate(zip(steps, point, strict=True)):
-        if loop == side.stick:
-            if side.tile_dim >= 0:
-                found[side.tile_dim] += at // side.elements
-            found[-1] += at % side.elements
+        if loop == operand.stick:
+            if operand.tile_dim >= 0:
+                found[operand.tile_dim] += at // operand.elements
+            found[-1] += at % operand.elements
         else:
             found = [n + at * step for n, step in zip(found, row, strict=True)]
     return tuple(found)
@@ -108,18 +108,18 @@ def minus(a, b) -> tuple[int, ...]:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def places(plan: Plan, op: DeviceOp, side, origin):
+def places(plan: Plan, op: DeviceOp, operand, origin):
     """(core, place in its LX) and device coordinates of all that the cores have of an operand."""
-    part = part_of(op, side, plan.elements("t"), op.slices)
-    return [((core, minus(minus(at, origin), part.apart[core])), at) for core, _, at in walk(op, side)]
+    part = core_tile(op, operand, plan.elements("t"), op.slices)
+    return [((core, minus(minus(at, origin), part.apart[core])), at) for core, _, at in walk(op, operand)]
 
 
 def agrees(plan: Plan, writer: DeviceOp, reader: DeviceOp, position: int, copy: DeviceOp) -> None:
-    source, local = copy.sides[0], inside(copy.sides[0], copy.across)
-    has = {at: place for place, at in places(plan, writer, writer.sides[-1], source.constant)}
-    wants = dict(places(plan, reader, reader.sides[position], source.constant))
+    source, local = copy.operands[0], copy.operands[0].inside(copy.across)
+    has = {at: place for place, at in places(plan, writer, writer.operands[-1], source.constant)}
+    wants = dict(places(plan, reader, reader.operands[position], source.constant))
     brought = {}
-    targets = places(plan, copy, copy.sides[1], source.constant)
+    targets = places(plan, copy, copy.operands[1], source.constant)
     for (_, point, _), (target, _) in zip(walk(copy, source), targets, strict=True):
         core = sum(n * at for n, at in zip(copy.across, point, strict=True))
         brought[target] = (core, minus(coordinates(source, local, point), source.constant))
@@ -183,7 +183,7 @@ def test_what_no_single_copy_does():
         writer.slices, reader.slices = one, other
         assert relayout(plan, writer, reader, 0, "t", "t") is None
     writer.slices = reader.slices = [4, 1]
-    reader.sides[0].constant[-2] = 1  # rows that nobody wrote
+    reader.operands[0].constant[-2] = 1  # rows that nobody wrote
     assert relayout(plan, writer, reader, 0, "t", "t") is None
 
 
@@ -196,12 +196,14 @@ def over_the_ring(plan: Plan, position: int) -> tuple[dict, list]:
     copy = relayout(plan, writer, reader, position, "t", target)
     assert copy is not None
     elements = plan.elements("t")
-    source = residence([part_of(writer, writer.sides[-1], elements, writer.slices)], [])
-    there = residence([part_of(copy, copy.sides[-1], elements, copy.slices)], [])
+    source = lx_placement([core_tile(writer, writer.operands[-1], elements, writer.slices)], [])
+    there = lx_placement([core_tile(copy, copy.operands[-1], elements, copy.slices)], [])
     plan.lx = {"t": (256, source), target: (256 + source.bytes, there)}
     plan.device_ops = with_copies([writer, reader], [LxCopy("t", copy, 1, (1,))])
     arguments = [*plan.kernel.inputs(), *plan.kernel.outputs()]
-    specs = build_specs(plan, {buffer.name: i for i, buffer in enumerate(arguments)})
+    plan.arguments = {buffer.name: i for i, buffer in enumerate(arguments)}
+    build_specs(plan)
+    specs = plan.specs
     verify_all(specs)
     chain, texts = bundle.emit("k", specs)
     return compile_bundle("k", texts, [plan.layouts[b.name].device_bytes() for b in arguments], 0, chain), specs

@@ -13,17 +13,17 @@ import torch.nn.functional as F
 
 from torch_spyre import timing
 from torch_spyre._inductor import config
-from torch_spyre._inductor.passes import divide_work, plan_memo, plan_together
-from torch_spyre._inductor.passes.divisions import divisions
-from torch_spyre._inductor.passes.problem import Problem, repeated
-from torch_spyre._inductor.passes.proof import Proof
-from torch_spyre._inductor.passes.solve_exactly import solve_exactly
-from torch_spyre.execution import store
+from torch_spyre._inductor.planning import divide_work, joint_search, plan_cache
+from torch_spyre._inductor.planning.cp_sat import solve
+from torch_spyre._inductor.planning.divisions import divisions
+from torch_spyre._inductor.planning.optimality import Optimality
+from torch_spyre._inductor.planning.search_space import SearchSpace, repeated
+from torch_spyre.caching import store
 from torch_spyre.ops.attention import written_out
 
 
 @dataclass
-class Given:
+class RuntimeScalar:
     """What the planner was given, and can be given again."""
 
     plan: object
@@ -31,14 +31,14 @@ class Given:
     costs: object
     start: list
 
-    def problem(self) -> Problem:
+    def space(self) -> SearchSpace:
         self.reset()
-        return Problem(self.plan, self.fixed, self.costs)
+        return SearchSpace(self.plan, self.fixed, self.costs)
 
     def planned(self, **settings) -> list:
         self.reset()
         with config.patch(**settings):
-            plan_together.plan_together(self.plan, self.fixed, self.costs)
+            joint_search.joint_search(self.plan, self.fixed, self.costs)
         return [tuple(op.slices) for op in self.plan.device_ops]
 
     def reset(self) -> None:
@@ -50,16 +50,16 @@ class Given:
 def given(monkeypatch):
     """``given(function, shapes)``: compiles it and tells what the planner saw."""
 
-    def compiled(function, shapes, **settings) -> Given:
+    def compiled(function, shapes, **settings) -> RuntimeScalar:
         found = []
 
         def capture(plan, fixed, costs):
-            found.append(Given(plan, fixed, costs, [tuple(op.slices) for op in plan.device_ops]))
+            found.append(RuntimeScalar(plan, fixed, costs, [tuple(op.slices) for op in plan.device_ops]))
             raise _Seen
 
         with monkeypatch.context() as patch:
             patch.setenv("SPYRE_KERNEL_CACHE", "0")
-            patch.setattr(divide_work, "plan_together", capture)
+            patch.setattr(divide_work, "joint_search", capture)
             torch._dynamo.reset()
             with config.patch(**settings), pytest.raises(_Seen):
                 torch.compile(function, fullgraph=True)(*(half(*shape) for shape in shapes))
@@ -76,8 +76,8 @@ class _Seen(Exception):
 def folder(tmp_path, monkeypatch):
     """Where plans lie."""
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", str(tmp_path))
-    monkeypatch.setattr(plan_memo.PLANS, "counts", Counter())
-    monkeypatch.setattr(plan_memo.PLANS, "bytes_used", {})
+    monkeypatch.setattr(plan_cache.PLANS, "counts", Counter())
+    monkeypatch.setattr(plan_cache.PLANS, "bytes_used", {})
     return tmp_path / "spyre" / "plans"
 
 
@@ -152,30 +152,30 @@ BLOCK = [(256, 512), (512, 1280), (512, 1280), (1280, 512)]
 # --- the solver
 
 
-def brute_force(problem, slices):
+def brute_force(space, slices):
     """The least time over every division of every op and every set of buffers that fits, with copies over the ring."""
     options = [
-        [mine] if at in problem.fixed else list(divisions(problem.plan, problem.ops[at], any_number=True))
+        [mine] if at in space.fixed else list(divisions(space.plan, space.ops[at], any_number=True))
         for at, mine in enumerate(slices)
     ]
-    return min(least(problem, chosen) for chosen in product(*options))
+    return min(least(space, chosen) for chosen in product(*options))
 
 
-def least(problem, chosen):
-    there = {name: problem.stay(name, chosen.__getitem__) for name in problem.uses}
+def least(space, chosen):
+    there = {name: space.stay(name, chosen.__getitem__) for name in space.uses}
     names = [name for name, place in there.items() if place]
     best = float("inf")
     for stay in chain.from_iterable(combinations(names, n) for n in range(len(names) + 1)):
         load = Counter()
-        for span, size in chain.from_iterable(problem.rooms(name, there[name]) for name in stay):
+        for span, size in chain.from_iterable(space.rooms(name, there[name]) for name in stay):
             load.update(dict.fromkeys(span, size))
-        if max(load.values(), default=0) > problem.budget:
+        if max(load.values(), default=0) > space.budget:
             continue
-        time = sum(problem.copying_us(name, there[name], chosen.__getitem__) for name in stay)
+        time = sum(space.copying_us(name, there[name], chosen.__getitem__) for name in stay)
         for at, slices in enumerate(chosen):
-            held = {position for name, position in problem.shared[at] if name in stay}
-            sides = range(len(problem.ops[at].sides))
-            time += problem.time(at, slices, tuple(position in held for position in sides))
+            held = {position for name, position in space.shared[at] if name in stay}
+            operands = range(len(space.ops[at].operands))
+            time += space.time(at, slices, tuple(position in held for position in operands))
         best = min(best, time)
     return best
 
@@ -197,13 +197,13 @@ TINY = [
 def test_nothing_is_better_by_brute_force(function, shapes, cores, budget, given, no_folder):
     pytest.importorskip("ortools")
     it = given(function, shapes, sencores=cores)
-    problem = it.problem()
-    problem.budget = budget or problem.budget
-    expected = brute_force(problem, it.start)
-    found, proof = solve_exactly(problem, it.start, {})
-    assert (proof.status, proof.scope) == ("optimal", "all")
-    assert proof.bound_us == pytest.approx(expected, abs=1e-4)
-    assert least(problem, found) == pytest.approx(expected, abs=1e-4)
+    space = it.space()
+    space.budget = budget or space.budget
+    expected = brute_force(space, it.start)
+    found, optimality = solve(space, it.start, {})
+    assert (optimality.status, optimality.scope) == ("optimal", "all")
+    assert optimality.bound_us == pytest.approx(expected, abs=1e-4)
+    assert least(space, found) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -234,12 +234,12 @@ def test_the_solver_is_never_slower_than_the_search_and_changes_no_result(functi
 def test_few_divisions_are_enough_and_are_said_to_be(given, no_folder, monkeypatch):
     pytest.importorskip("ortools")
     it = given(block, BLOCK, sencores=4)
-    everything = solve_exactly(it.problem(), it.start, {})[1]
-    monkeypatch.setattr("torch_spyre._inductor.passes.solve_exactly.ALL", 0)
-    found, proof = solve_exactly(it.problem(), it.start, {})
-    assert (proof.status, proof.scope) == ("optimal", "candidates")
-    assert proof.bound_us >= everything.bound_us - 1e-6, "fewer choices, and better"
-    assert least(it.problem(), found) == pytest.approx(proof.bound_us, abs=1e-4)
+    everything = solve(it.space(), it.start, {})[1]
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.ALL", 0)
+    found, optimality = solve(it.space(), it.start, {})
+    assert (optimality.status, optimality.scope) == ("optimal", "candidates")
+    assert optimality.bound_us >= everything.bound_us - 1e-6, "fewer choices, and better"
+    assert least(it.space(), found) == pytest.approx(optimality.bound_us, abs=1e-4)
 
 
 def test_the_best_plan_goes_over_the_ring(given, no_folder):
@@ -260,7 +260,7 @@ def test_few_pairs_over_the_ring_are_said_to_be_few(given, no_folder, monkeypatc
     it.planned(solver="exact")
     everything = it.plan.planner
     assert everything["scope"] == "all"
-    monkeypatch.setattr("torch_spyre._inductor.passes.solve_exactly.PAIRS", 1)
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.PAIRS", 1)
     it.planned(solver="exact")
     few = it.plan.planner
     assert (few["status"], few["scope"]) == ("optimal", "ring between candidates")
@@ -278,17 +278,17 @@ def test_equal_layers_are_divided_alike(given, no_folder):
     assert it.plan.planner["scope"] == "layers alike"
     assert it.plan.planner["objective_us"] <= total + 1e-9
     assert len(searched) == len(solved)
-    found, proof = solve_exactly(it.problem(), it.start, {})
-    begin, period, end = repeated(it.problem().keys)
+    found, optimality = solve(it.space(), it.start, {})
+    begin, period, end = repeated(it.space().keys)
     assert found[begin + period : end - 2 * period] == found[begin + 2 * period : end - period]
-    assert it.problem().bound(it.start) <= proof.bound_us + 1e-6
+    assert it.space().bound(it.start) <= optimality.bound_us + 1e-6
 
 
 def test_the_solver_ends_alike(given, no_folder):
     pytest.importorskip("ortools")
     it = given(block, BLOCK, sencores=8)
     with config.patch(solver_seconds=0.05):
-        found = [solve_exactly(it.problem(), it.start, {}) for _ in range(2)]
+        found = [solve(it.space(), it.start, {}) for _ in range(2)]
     assert found[0] == found[1]
     assert found[0][1].status != "optimal", "it was to end before it is ready"
 
@@ -305,7 +305,7 @@ def test_without_the_solver(given, no_folder, monkeypatch):
 
 
 def stats():
-    return tuple(plan_memo.PLANS.stats().values())
+    return tuple(plan_cache.PLANS.stats().values())
 
 
 def never(*_):
@@ -316,7 +316,7 @@ def test_a_plan_is_found_again(given, folder, monkeypatch):
     it, again = given(block, BLOCK), given(block, BLOCK)
     searched = it.planned()
     assert searched != it.start
-    monkeypatch.setattr(plan_together._Search, "improve", never)
+    monkeypatch.setattr(joint_search._Search, "improve", never)
     assert again.planned() == searched
     assert again.plan.planner["objective_us"] == it.plan.planner["objective_us"]
     assert stats() == (1, 1, 0, 0)
@@ -345,10 +345,10 @@ def test_another_problem_is_another_plan(change, given, folder, monkeypatch, tmp
     elif change == "room":
         monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.5")
     elif change == "compiler":
-        monkeypatch.setattr(plan_memo, "compiler_version", lambda: "another")
+        monkeypatch.setattr(plan_cache, "compiler_version", lambda: "another")
     else:
-        constants = plan_memo.description.constants()
-        monkeypatch.setattr(plan_memo.description, "constants", lambda: {**constants, "dram_gb_per_s": 100.0})
+        constants = plan_cache.description.constants()
+        monkeypatch.setattr(plan_cache.description, "constants", lambda: {**constants, "dram_gb_per_s": 100.0})
     it.planned()
     assert stats() == (0, 2, 0, 0)
 
@@ -367,7 +367,7 @@ def test_a_damaged_plan_is_made_again(damage, given, folder):
     assert stats() == (1, 2, 1, 0)
 
 
-@pytest.mark.parametrize("field", ["slices", "around", "proof"])
+@pytest.mark.parametrize("field", ["slices", "around", "optimality"])
 @pytest.mark.parametrize("value", [[[[1]]], [{}], 1, {"x": [[]]}, {"status": {}}], ids=repr)
 def test_a_plan_of_another_kind_is_made_again(field, value, given, folder):
     """Its checksum fits: somebody wrote it so."""
@@ -394,8 +394,8 @@ def test_a_plan_that_does_not_fit_is_not_used(wrong, given, folder, monkeypatch)
             bad[at] = searched[at]
         else:
             bad[at] = (7,) * len(bad[at])
-    monkeypatch.setattr(plan_memo.PLANS, "find", lambda *_: plan_memo.Known(bad, {}, Proof()))
-    monkeypatch.setattr(plan_memo.PLANS, "keep", lambda *_: None)
+    monkeypatch.setattr(plan_cache.PLANS, "find", lambda *_: plan_cache.Known(bad, {}, Optimality()))
+    monkeypatch.setattr(plan_cache.PLANS, "keep", lambda *_: None)
     found = it.planned()
     if wrong == "fixed":
         assert found[at] == it.start[at]
@@ -407,9 +407,9 @@ def test_a_layer_serves_every_depth(given, folder, monkeypatch, tmp_path):
     shallow, deep = given(layers, of_layers(2)), given(layers, of_layers(7))
     shallow.planned()
     tried = []
-    evaluate = plan_together._Search._evaluate
+    evaluate = joint_search._Search._evaluate
     monkeypatch.setattr(
-        plan_together._Search, "_evaluate", lambda *args, **more: tried.append(0) or evaluate(*args, **more)
+        joint_search._Search, "_evaluate", lambda *args, **more: tried.append(0) or evaluate(*args, **more)
     )
     found = deep.planned()
     known, objective = len(tried), deep.plan.planner["objective_us"]
@@ -418,8 +418,8 @@ def test_a_layer_serves_every_depth(given, folder, monkeypatch, tmp_path):
     tried.clear()
     deep.planned()
     assert known < len(tried) / 4
-    assert objective <= deep.plan.planner["objective_us"] + plan_together.GAIN
-    begin, period, end = repeated(deep.problem().keys)
+    assert objective <= deep.plan.planner["objective_us"] + joint_search.GAIN
+    begin, period, end = repeated(deep.space().keys)
     assert found[begin : end - period] == found[begin + period : end] != deep.start[begin + period : end]
 
 

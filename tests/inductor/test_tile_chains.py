@@ -5,11 +5,12 @@ import torch
 import torch.nn.functional as F
 
 from torch_spyre import timing
-from torch_spyre._inductor import compiler, config, spyre_hint
+from torch_spyre._inductor import config, pipeline, spyre_hint
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.layout.lift_ops import lift_ops
 from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
-from torch_spyre._inductor.passes import tile_chains
-from torch_spyre._inductor.passes.chains import chain_of, split_alike
+from torch_spyre._inductor.planning import tile_chains
+from torch_spyre._inductor.planning.chains import chain_of, split_alike
 from torch_spyre.ops.attention import written_out
 
 LITTLE = "0.99"  # of LX is left to tiles on their way: 20 KB of each core for what stays
@@ -88,8 +89,7 @@ def test_tiles_change_the_time_and_not_a_bit(function, shapes, programs, monkeyp
     args = [half(*shape) for shape in shapes]
     tiled, time = run(function, args)
     assert turns(programs.pop())
-    with monkeypatch.context() as patch:
-        patch.setattr(compiler, "tile_chains", lambda *_: False)
+    with pipeline.replaced("tile_chains", lambda plan: [plan]):
         whole, longer = run(function, args)
     assert not turns(programs.pop())
     assert time < longer
@@ -154,20 +154,19 @@ def test_gradients(programs):
         assert torch.equal(got, expected)
 
 
-def test_tiles_that_do_not_lie_on_the_card_are_given_up(programs, monkeypatch):
-    original, refusals = compiler.lift_ops, []
+def test_tiles_that_do_not_lie_on_the_card_are_given_up(programs):
+    refusals = []
 
     def refusing(plan):
-        original(plan)
-        if any(op.turns for op in plan.kernel.ops):
+        lift_ops(plan)
+        if any(op.tile_loops for op in plan.kernel.ops):
             refusals.append(plan)
             raise Unsupported("tiles inside sticks")
 
-    monkeypatch.setattr(compiler, "lift_ops", refusing)
     x = half(2048, 640)
-    got, _ = run(softmax, [x])
+    with pipeline.replaced("lift_ops", refusing):
+        got, _ = run(softmax, [x])
     assert refusals and not turns(programs.pop())
-    monkeypatch.setattr(compiler, "lift_ops", original)
     assert torch.equal(got, run(softmax, [x])[0])
 
 
@@ -183,8 +182,8 @@ def test_sums_over_several_dimensions_keep_their_order(cores, programs, monkeypa
     monkeypatch.setattr(tile_chains, "WORTH", float("inf"))
     tiled, _ = run(spread, [x], sencores=cores)
     assert turns(programs.pop())
-    monkeypatch.setattr(compiler, "tile_chains", lambda *_: False)
-    assert torch.equal(tiled, run(spread, [x], sencores=cores)[0])
+    with pipeline.replaced("tile_chains", lambda plan: [plan]):
+        assert torch.equal(tiled, run(spread, [x], sencores=cores)[0])
 
 
 def kernel_of(buffers, ops):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from torch_spyre._inductor.builder import Value
+from torch_spyre._inductor.loop_ir.builder import Value
 from torch_spyre._inductor.lowerings.views import _strides_as
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from torch_spyre import model_utils
-from torch_spyre._inductor import compiler
+from torch_spyre._inductor import pipeline
+from torch_spyre._inductor.layout.insert_restickify import insert_restickify
 from torch_spyre.model_utils import load_model_to_spyre, wanted_layout
 
 safetensors = pytest.importorskip("safetensors.torch")
@@ -40,19 +41,18 @@ def image_and_ids():
 @contextmanager
 def moved_weights(monkeypatch, model):
     """Names of the matrices that kernels compiled inside restickify before they use them."""
-    moved, insert = [], compiler.insert_restickify
+    moved = []
     weights = {tuple(p.shape): name for name, p in model.named_parameters() if p.dim() > 1}
 
     def watched(plan):
-        insert(plan)
+        insert_restickify(plan)
         for op in plan.kernel.ops:
             source = plan.kernel.buffers.get(getattr(op.ins[0], "buffer", "")) if op.name == "restickify" else None
             if source is not None and source.kind == "input" and tuple(source.size) in weights:
                 moved.append(weights[tuple(source.size)])
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pipeline.replaced("insert_restickify", watched):
         patched.setenv("SPYRE_KERNEL_CACHE", "0")
-        patched.setattr(compiler, "insert_restickify", watched)
         torch._dynamo.reset()
         yield moved
 

@@ -22,8 +22,8 @@ transformers = pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 
+from torch_spyre import compile_time  # noqa: E402
 from torch_spyre.cli import main  # noqa: E402
-from torch_spyre.execution import compile_time  # noqa: E402
 from torch_spyre.models import divergence, generation, limits, loading, presets, report, run  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
 

@@ -11,7 +11,7 @@ def __getattr__(name: str) -> Any:
     if name == "config":
         return importlib.import_module(".config", __name__)
     if name == "spyre_hint":
-        from .hints import spyre_hint
+        from .fx.hints import spyre_hint
 
         return spyre_hint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -63,6 +63,9 @@ plan_bound: bool = False
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 
+# Check what every pass promises, before and after it.
+verify: bool = _flag("TORCH_SPYRE_VERIFY", False)
+
 # Bytes that compiled kernels may take on disk; the least recently used go first.
 kernel_cache_bytes: int = 1 << 30
 
@@ -79,6 +82,7 @@ _cache_config_ignore_prefix: list[str] = [
     "min_default_granularity",
     "plan_bound",
     "specializations_kept",
+    "verify",
 ]
 
 if TYPE_CHECKING:

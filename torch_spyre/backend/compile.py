@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..card.lx_budget import tile_budget
 from ..ir import bundle as bundles
 from ..ir import superdsc
 from .schedule import unrolled
 from .steps import step_of
-from .tiling import resident_end, tile_budget, tile_of
+from .tiling import resident_end, tile_of
 
 
 def compile_bundle(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from .. import _C
+from ..card.description import STICK_BYTES
 from ..device.streams import current_stream
 from ..ir import superdsc
 from .compile import compile_bundle
@@ -77,14 +78,14 @@ def load(text: str) -> Single:
     for label in op["labeledDs_"]:
         where = label["argument_"] if label["argument_"] >= 0 else pool
         end = max(label["poolOffset_"], 0) + label["sizeBytes_"]
-        memory[where] = max(memory.get(where, 128), end)
+        memory[where] = max(memory.get(where, STICK_BYTES), end)
     below = {at["ldsIdx_"]: at["extent_"] for node in op["scheduleTree_"] for at in node["indirect_"]}
     tensors = [
         _tensor(op, label, node, pool, below.get(label["ldsIdx_"], 0))
         for label, node in zip(op["labeledDs_"], op["scheduleTree_"], strict=True)
     ]
     updates = bool(op["scheduleTree_"][-1]["indirect_"])
-    sizes = [memory.get(i, 128) for i in range(max(memory) + 1)]
+    sizes = [memory.get(i, STICK_BYTES) for i in range(max(memory) + 1)]
     if sum(sizes) > MOST_BYTES:
         raise superdsc.InvalidSuperDSC(
             f"{name}: sizeBytes_: the tensors take {sum(sizes)} bytes, a file alone gets {MOST_BYTES}"
@@ -162,7 +163,7 @@ def _dense(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
 def _move(memory: list[torch.Tensor], tensor: Tensor, dense: torch.Tensor, put: bool) -> None:
     """Copies between the row and the op's own layout, with a program of the card."""
     extents = tensor.shape or [1]
-    element = 128 // dense.device_tensor_layout().elems_per_stick()  # type: ignore[attr-defined]
+    element = STICK_BYTES // dense.device_tensor_layout().elems_per_stick()  # type: ignore[attr-defined]
     strides = [element * int(np.prod(extents[i + 1 :])) for i in range(len(extents))]
     row = {"argument": len(memory), "strides": strides, "format": tensor.operand["format"]}
     step = {"op": "copy", "extents": extents, "operands": [tensor.operand, row] if put else [row, tensor.operand]}

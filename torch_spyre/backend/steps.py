@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..ir.folds import json_number
+from ..ir.core_split import json_number
+from ..ir.step import compute_step
 from ..ir.superdsc import body, constant_value
 from ..ops.table import OPS
-
-OPCODES = {"pointwise": "elementwise", "reduction": "reduce"}  # the others are called alike
 
 
 def step_of(dsc: dict[str, Any], pool: int, moved: Mapping[int, int] | None = None) -> dict[str, Any]:
@@ -25,23 +24,14 @@ def step_of(dsc: dict[str, Any], pool: int, moved: Mapping[int, int] | None = No
     named = {f"Tensor{i}-idx{i}": operand for i, operand in enumerate(tensors)}
     named |= {constant["name_"]: _constant(constant) for constant in op["constantInfo_"].values()}
     inputs = compute["inputLabeledDs"]
-    written = tensors[-1]
-    moves = row.name == "copy" and all(named[each].get("format") == written["format"] for each in inputs)
-    moves &= all("value" not in named[each] for each in inputs)
-    step: dict[str, Any] = {
-        "op": row.name if moves or row.name == "restickify" else OPCODES.get(row.kind, row.kind),
-        "extents": [op["N_"][f"{dim}_"] for dim in dims],
-        "slices": [top["numWkSlicesPerDim_"][dim] for dim in dims],
-        "operands": [written, *(named[each] for each in inputs)],
-    }
-    if row.function and not moves:
-        step["function"] = row.function
-    if row.cost == "special":
-        step["special"] = True
-    if compute["parameters_"]:
-        step["constants"] = compute["parameters_"]
-    if row.kind in ("reduction", "argreduce"):
-        step["reduced"] = len(op["foldedDims_"])
+    step = compute_step(
+        row,
+        [op["N_"][f"{dim}_"] for dim in dims],
+        [top["numWkSlicesPerDim_"][dim] for dim in dims],
+        [tensors[-1], *(named[each] for each in inputs)],
+        reduced=len(op["foldedDims_"]),
+        constants=compute["parameters_"],
+    )
     if compute["checked_"]:
         step["checked"] = True
     if top["source_"]:

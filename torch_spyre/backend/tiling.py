@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from math import prod
 from typing import Any
 
 from ..card import description
-from ..ir.folds import divided
-from ..ir.superdsc_rules import STICK_BYTES, elements_of
-
-TILE_BYTES = 64 * 1024  # of LX that are left to tiles in any case: two of the smallest of any op
+from ..card.description import STICK_BYTES
+from ..ir.core_split import divided
+from ..ir.superdsc_rules import elements_of
 
 
 class TooLittleLX(RuntimeError):
     """Not even the smallest tiles of an op fit."""
-
-
-def resident_budget() -> int:
-    """Bytes of a core's LX for what stays there; ``DXP_LX_FRAC_AVAIL`` is the share left to tiles on their way."""
-    share = _share(os.environ.get("DXP_LX_FRAC_AVAIL") or "0.2")
-    return max(min(_budget(share), _budget(0) - TILE_BYTES), 0)
-
-
-def tile_budget(resident: int) -> int:
-    """Bytes of a core's LX for tiles, above what a program keeps there."""
-    return _budget(0) - resident
-
-
-@cache
-def _share(given: str) -> float:
-    try:
-        share = float(given)
-    except ValueError:
-        share = -1
-    if not 0 <= share <= 1:
-        raise ValueError(f"DXP_LX_FRAC_AVAIL={given!r}: expected a share of LX, from 0 to 1")
-    return share
-
-
-@cache
-def _budget(left: float) -> int:
-    card = description.constants()
-    return round((card["lx_bytes"] - card["lx_reserved_bytes"]) * (1 - left) / STICK_BYTES) * STICK_BYTES
 
 
 def resident_end(step: dict[str, Any]) -> int:

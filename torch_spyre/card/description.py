@@ -83,3 +83,6 @@ def _written(found: tuple[tuple[str, float], ...]) -> str:
     file = os.memfd_create("hardware description")  # as long as the process: cards are made when they are first used
     os.write(file, "".join(f"{name} = {value}\n" for name, value in found).encode())
     return f"/proc/self/fd/{file}"
+
+
+STICK_BYTES = int(_parsed(OWN)["stick_bytes"])  # of every card: another width is refused above

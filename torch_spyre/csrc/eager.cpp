@@ -378,7 +378,7 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
         positional.append(value);
       }
     }
-    const py::object compile_call = py::module_::import("torch_spyre.ops.eager").attr("compile_call");
+    const py::object compile_call = py::module_::import("torch_spyre.eager").attr("compile_call");
     const py::object found =
         compile_call(torch::detail::getTorchApiFunction(op), py::tuple(positional), named, open.vec());
     auto kernel = std::make_shared<Kernel>(parse(found, tensors, open.size()));

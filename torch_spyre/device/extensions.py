@@ -82,17 +82,17 @@ def _register_backend(registry: ModuleType) -> None:
     """``torch.compile(backend="spyre")``; Inductor itself is imported by the first compile."""
 
     def spyre(*args: Any, **kwargs: Any) -> Any:
-        from .._inductor import backend
+        from .._inductor import inductor_hooks
 
-        return backend.spyre(*args, **kwargs)
+        return inductor_hooks.spyre(*args, **kwargs)
 
     registry.register_backend(spyre, name=DEVICE_NAME)
 
 
 def _install_compiler(compile_fx: ModuleType) -> None:
-    from .._inductor import backend
+    from .._inductor import inductor_hooks
 
-    backend.install(compile_fx)
+    inductor_hooks.install(compile_fx)
 
 
 def _is_fake(tensor: torch.Tensor | None = None) -> bool:

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from .. import _C
-from .._inductor import logging
+from .. import _C, logging
 from .._inductor.loop_ir import Kernel, from_json
-from . import kernel_cache
-from .compile_time import compiling
+from ..caching import kernel_cache
+from ..compile_time import compiling
+from ..ir.signature import signature_of
 from .launches import Launch
-from .signature import signature_of
 from .whole_imports import whole_imports
 
 log = logging.get_logger(__name__)

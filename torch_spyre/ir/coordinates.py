@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import sympy
 
-STICK_BYTES = 128
+from ..card.description import STICK_BYTES
 
 
 class IndirectAccess(sympy.Function):
@@ -79,7 +79,7 @@ def _name(expr: sympy.Expr) -> str:
     raise ValueError(f"{expr} is neither a loop symbol nor IndirectAccess(argN)")
 
 
-class Access(NamedTuple):
+class ByteAccess(NamedTuple):
     """Byte address of a point: offset + dot(point, strides); along ``stick`` a stride is the distance of two sticks."""
 
     offset: int
@@ -101,9 +101,9 @@ def device_bytes(device_size: Sequence[int]) -> int:
     return STICK_BYTES * prod(device_size[:-1])
 
 
-def access(
+def byte_access(
     coordinates: Sequence[sympy.Expr], device_size: Sequence[int], elements: int, space: Mapping[str, tuple[int, int]]
-) -> Access:
+) -> ByteAccess:
     """How the coordinates walk over bytes. Raises ValueError where sticks are not ``floor(c/E)`` and ``Mod(c, E)``."""
     parts = [terms(expr) for expr in coordinates]
     offset = 0
@@ -136,15 +136,15 @@ def access(
         if stick not in tiled and space.get(stick, (elements + 1, 1))[0] > elements:
             raise ValueError(f"{stick} passes the end of its stick, and no coordinate counts the sticks")
         strides.setdefault(stick, STICK_BYTES)  # one stick at most: any distance to the next is right
-        return Access(offset, strides, stick)
+        return ByteAccess(offset, strides, stick)
     if len(last.plain) == 1 and not last.constant:
         # A loop that fills one stick from its beginning walks along sticks, whichever way it is written.
         name, factor = last.plain[0]
         length, cores = space.get(name, (elements + 1, 1))
         if factor == cores == 1 and length <= elements and strides[name] == STICK_BYTES // elements:
             strides[name] = STICK_BYTES
-            return Access(offset, strides, name)
-    return Access(offset, strides, "")
+            return ByteAccess(offset, strides, name)
+    return ByteAccess(offset, strides, "")
 
 
 def bounds(at: Terms, ranges: Mapping[str, int]) -> tuple[int, int]:

@@ -8,15 +8,16 @@ import sys
 from functools import cache
 from typing import Any
 
+from ..card.description import STICK_BYTES
 from ..ops.table import OPS, OpRow
-from .coordinates import Access, access, device_bytes
-from .folds import (
+from .coordinates import ByteAccess, byte_access, device_bytes
+from .core_split import (
     Dim,
     constant_data,
     core_ids,
     core_slices,
     divided,
-    is_given,
+    is_runtime_scalar,
     json_number,
     masked_tails,
     per_core,
@@ -125,7 +126,7 @@ def _labels(rank: int, kind: str) -> list[str]:
 
 
 def _parameters(spec: OpSpec, row: OpRow) -> list[float | str]:
-    given = [value if is_given(value) else float(value) for value in spec.op_info.get("parameters", ())]
+    given = [value if is_runtime_scalar(value) else float(value) for value in spec.op_info.get("parameters", ())]
     if row.kind not in ("reduction", "scan") or row.start is None:
         return given
     start = row.start
@@ -176,7 +177,7 @@ class _Tensor:
         self.arg = arg = spec.args[position]
         self.position, self.labels, self.space = position, labels, space
         self.elements = arg.device_dtype.elems_per_stick()
-        self.walk: Access = access(arg.device_coordinates, arg.device_size, self.elements, self.space)
+        self.walk: ByteAccess = byte_access(arg.device_coordinates, arg.device_size, self.elements, self.space)
         self.stick = labels.get(self.walk.stick, "")
         self.bounds = index_bounds(spec)
         self.role = self._role()
@@ -213,7 +214,7 @@ class _Tensor:
             "dsName_": self.name,
             "dsType_": self.role,
             "scale_": [1] * len(self.labels),
-            "wordLength": 128 // self.elements,
+            "wordLength": STICK_BYTES // self.elements,
             "dataFormat_": self.arg.device_dtype.name,
             "memOrg_": {memory: {"isPresent": int(memory == component)} for memory in ("hbm", "lx")},
             "argument_": self.arg.arg_index,

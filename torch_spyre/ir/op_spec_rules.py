@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from .._C import DataFormats
 from ..card import description
+from ..card.description import STICK_BYTES
 from ..ops.table import OPS, OpRow
-from .coordinates import STICK_BYTES, Access, access, bounds, terms, via
-from .folds import BY_NATURE, divided, is_given
+from .coordinates import ByteAccess, bounds, byte_access, terms, via
+from .core_split import BY_NATURE, divided, is_runtime_scalar
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec, TensorArg
@@ -62,7 +63,7 @@ def points_per_core(spec: OpSpec) -> dict[str, int]:
     units: dict[str, int] = {}
     for arg in spec.args:
         elements = arg.device_dtype.elems_per_stick()
-        stick = access(arg.device_coordinates, arg.device_size, elements, loop_space(spec)).stick
+        stick = byte_access(arg.device_coordinates, arg.device_size, elements, loop_space(spec)).stick
         units[stick] = max(units.get(stick, 1), elements)
     return {
         name: divided(name, length, cores, units.get(name, 1)).points
@@ -93,7 +94,9 @@ def _broken(spec: OpSpec, loops: Mapping[str, int], cores: int) -> Iterator[tupl
         field = f"args[{position}]"
         yield from _placement(arg, field)
         try:
-            walk = access(arg.device_coordinates, arg.device_size, arg.device_dtype.elems_per_stick(), loop_space(spec))
+            walk = byte_access(
+                arg.device_coordinates, arg.device_size, arg.device_dtype.elems_per_stick(), loop_space(spec)
+            )
         except ValueError as error:
             yield f"{field}.device_coordinates", str(error)
             return
@@ -139,7 +142,7 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
             yield "op_info.formats", f"{name} of input {position} is no format of a constant"
     for position, value in constants.items():
         if isinstance(value, str):
-            if not is_given(value):
+            if not is_runtime_scalar(value):
                 yield "op_info.constants", f"{value!r} of input {position} is no number"
         elif position in integer_constants(spec) and not (
             isfinite(value) and value == int(value) and abs(value) < 2**63
@@ -194,7 +197,7 @@ def core_strides(arg: TensorArg) -> dict[str, int]:
     return {} if arg.core is None else dict(terms(arg.core).plain)
 
 
-def _other_cores(spec: OpSpec, row: OpRow, position: int, walk: Access, cores: int) -> Iterator[tuple[str, str]]:
+def _other_cores(spec: OpSpec, row: OpRow, position: int, walk: ByteAccess, cores: int) -> Iterator[tuple[str, str]]:
     arg, field = spec.args[position], f"args[{position}].core"
     if row.name != "copy" or not arg.is_input or "lx" not in arg.allocation:
         yield field, "only what a copy reads in LX lies in that of other cores"
@@ -214,7 +217,7 @@ def _other_cores(spec: OpSpec, row: OpRow, position: int, walk: Access, cores: i
         yield field, f"{arg.core} runs over [{low}, {high}], the card has {cores} cores"
 
 
-def _symbols(walk: Access, ranges: Mapping[str, int], field: str) -> Iterator[tuple[str, str]]:
+def _symbols(walk: ByteAccess, ranges: Mapping[str, int], field: str) -> Iterator[tuple[str, str]]:
     for name in walk.strides:
         if name not in ranges and name.startswith("@"):
             yield "op_info.bounds", f"lacks the extent that args[{name[1:]}], an index of {field}, counts"
@@ -223,7 +226,7 @@ def _symbols(walk: Access, ranges: Mapping[str, int], field: str) -> Iterator[tu
 
 
 def _indirection(
-    spec: OpSpec, row: OpRow, walks: list[Access], extents: Mapping[int, int]
+    spec: OpSpec, row: OpRow, walks: list[ByteAccess], extents: Mapping[int, int]
 ) -> Iterator[tuple[str, str]]:
     table = {"gather": 0, "scatter": len(spec.args) - 1}.get(row.kind, -1)
     used: set[int] = set()
@@ -241,7 +244,7 @@ def _indirection(
             yield f"args[{position}].device_dtype", f"{spec.args[position].device_dtype.name} is no index"
 
 
-def _sticks(spec: OpSpec, row: OpRow, walks: list[Access]) -> Iterator[tuple[str, str]]:
+def _sticks(spec: OpSpec, row: OpRow, walks: list[ByteAccess]) -> Iterator[tuple[str, str]]:
     space, folded, out = loop_space(spec), folded_symbols(spec), len(walks) - 1
     for name in folded:
         if walks[out].strides.get(name):

@@ -10,28 +10,28 @@ from typing import Any, TypeVar
 
 from .._C import DataFormats
 from ..card import description
+from ..card.description import STICK_BYTES
 from ..ops.table import OPS, OpRow
-from .folds import (
+from .core_split import (
     BY_NATURE,
     Dim,
     constant_data,
     core_ids,
     core_slices,
     divided,
-    is_given,
+    is_runtime_scalar,
     masked_tails,
     per_core,
     start_addresses,
     walk_of_cores,
 )
 
-STICK_BYTES = 128
 # What a file may ask for at most; docs/superdsc.md says why. The card's own limits come on top.
 MOST_DIMENSIONS = 64
 MOST_TENSORS = 64
 MOST_ARGUMENTS = 1 << 16
 MOST_BYTES = 1 << 40
-Part = TypeVar("Part")
+Subject = TypeVar("Subject")
 
 
 class InvalidSuperDSC(ValueError):
@@ -59,7 +59,7 @@ def verify(dsc: dict[str, Any], cores: int | None = None) -> None:
             _apply(name, path, tensor_holds, tensor, message, i)
 
 
-def _apply(name: str, path: str, holds: Callable[[Part], bool], part: Part, message: str, i: int = 0) -> None:
+def _apply(name: str, path: str, holds: Callable[[Subject], bool], part: Subject, message: str, i: int = 0) -> None:
     try:
         if holds(part):
             return
@@ -714,14 +714,19 @@ def _constant(constant: dict[str, Any]) -> bool:
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
     width = {"IEEE_FP32": 32, "IEEE_INT64": 64}[constant["dataFormat_"]]
     return (
-        (is_given(bits) or _count(bits, 0, 2**width - 1))
+        (is_runtime_scalar(bits) or _count(bits, 0, 2**width - 1))
         and isinstance(constant["name_"], str)
         and constant["data_"] == constant_data(bits)
     )
 
 
 def _number(value: Any) -> bool:
-    return _count(value, -(2**64), 2**64) or type(value) is float or value in ("inf", "-inf", "nan") or is_given(value)
+    return (
+        _count(value, -(2**64), 2**64)
+        or type(value) is float
+        or value in ("inf", "-inf", "nan")
+        or is_runtime_scalar(value)
+    )
 
 
 def _parameters(view: _File) -> int:

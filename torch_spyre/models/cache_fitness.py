@@ -24,7 +24,7 @@ import torch
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from .. import _C
-from .._inductor.logging import get_logger
+from ..logging import get_logger
 from .bucketed_cache import BucketedCache, self_attention
 
 log = get_logger(__name__)

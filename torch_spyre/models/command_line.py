@@ -129,7 +129,7 @@ def started_card() -> str:
     try:
         from .. import _C
         from .._inductor import config  # noqa: F401
-        from ..backend.tiling import resident_budget
+        from ..card.lx_budget import resident_budget
 
         mode = _C.card_mode()
         resident_budget()

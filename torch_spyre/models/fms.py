@@ -18,12 +18,11 @@ from ..constants import DEVICE_NAME
 
 def install(ops: ModuleType) -> None:
     """``ops`` is fms.triton.pytorch_ops, which defines both functions."""
-    from .._inductor import decompositions
-    from .._inductor.rewrites import REWRITES
+    from .._inductor.fx.decompositions import DECOMPOSITIONS, table
 
-    REWRITES[torch.ops.moe.moe_mm.default] = _gathered_products
-    decompositions.decompositions.cache_clear()
-    decompositions.core_decompositions.cache_clear()
+    DECOMPOSITIONS[torch.ops.moe.moe_mm.default] = _gathered_products
+    table.decompositions.cache_clear()
+    table.core_decompositions.cache_clear()
     ops.moe_align_block_size = _unsorted_on_the_card(ops.moe_align_block_size)  # type: ignore[attr-defined]
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import device
-from ..execution import compile_time
+from .. import compile_time, device
 
 
 @dataclass(frozen=True)

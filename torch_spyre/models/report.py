@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _C, device
-from ..execution import kernel_cache
+from ..caching import kernel_cache
 from ..units import count, seconds, size
 from .command_line import peak_memory
 from .divergence import Divergence

@@ -18,6 +18,10 @@ Unit = Literal["sfp", "pt"]
 Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "attention", "indirect", "order"]
 
 
+# Formats of one byte that the second operand of a matmul may have: the op widens them as it reads.
+WIDENED_BY_MATMUL = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
 @dataclass(frozen=True)
 class OpRow:
     """One op of the card.
@@ -38,6 +42,67 @@ class OpRow:
     parameters: int  # of a mean or a variance, the factor of the sum; -1: one and another per dimension
     cost: Cost
     reference: Callable[..., Any]
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.kind == "pointwise"
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.kind == "reduction"
+
+    @property
+    def is_scan(self) -> bool:
+        return self.kind == "scan"
+
+    @property
+    def is_matmul(self) -> bool:
+        return self.kind == "matmul"
+
+    @property
+    def is_attention(self) -> bool:
+        return self.kind == "attention"
+
+    @property
+    def is_iota(self) -> bool:
+        return self.kind == "iota"
+
+    @property
+    def is_gather(self) -> bool:
+        return self.kind == "gather"
+
+    @property
+    def is_scatter(self) -> bool:
+        return self.kind == "scatter"
+
+    @property
+    def is_topk(self) -> bool:
+        return self.kind == "topk"
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the matrix unit does it."""
+        return self.unit == "pt"
+
+    @property
+    def is_move(self) -> bool:
+        """Whether it only moves values, from any layout to any other."""
+        return self.name in ("copy", "restickify")
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it walks over all points of its operands, in an order that values do not decide."""
+        return self.kind in ("pointwise", "reduction", "matmul", "attention")
+
+    @property
+    def folds_by_choice(self) -> bool:
+        """Whether each op says how many dimensions it folds."""
+        return self.kind in ("reduction", "argreduce")
+
+    def is_table(self, position: int, last: int) -> bool:
+        """Whether indices move this operand: the first one of a gather, the last one, which is the output, of a
+        scatter."""
+        return (self.is_gather and position == 0) or (self.is_scatter and position == last)
 
 
 def _folded(function: Callable[..., Tensor]) -> Callable[[Tensor, Sequence[int]], Tensor]:

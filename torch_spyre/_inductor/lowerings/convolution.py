@@ -9,8 +9,8 @@ from math import gcd, prod
 import torch
 
 from ... import _C
-from ..builder import Builder, Unsupported, Value, is_integer
 from ..loop_ir import contiguous
+from ..loop_ir.builder import Builder, Unsupported, Value, is_integer
 from .registry import lowers
 from .views import view
 from .windows import Windows

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ...ops import custom
-from ..builder import Builder, Number, Value
+from ..loop_ir.builder import Builder, Number, Value
 from . import norms, pointwise
 from .registry import lowers
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Value
+from ..loop_ir.builder import Builder, Number, Value
 from .registry import lowers
 
 aten, prims = torch.ops.aten, torch.ops.prims

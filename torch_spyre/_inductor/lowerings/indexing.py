@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, broadcast, fitting, is_integer
 from ..loop_ir import Access
+from ..loop_ir.builder import Builder, Number, Unsupported, Value, broadcast, fitting, is_integer
 from .registry import lowers
 from .views import viewed
 

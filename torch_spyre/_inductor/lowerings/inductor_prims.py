@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch._inductor.inductor_prims
 
-from ..builder import Builder, Value
+from ..loop_ir.builder import Builder, Value
 from .pointwise import result
 from .registry import lowers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..builder import Builder, Number, Value, broadcast
+from ..loop_ir.builder import Builder, Number, Value, broadcast
 from .registry import lowers
 from .views import view
 

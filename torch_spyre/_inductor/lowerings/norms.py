@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Value
+from ..loop_ir.builder import Builder, Value
 from .reductions import moments
 from .registry import lowers
 from .views import view

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, as_kept, fitting, is_integer
-from ..launch_numbers import is_open, real, whole
+from ..loop_ir.builder import Builder, Number, Unsupported, Value, as_kept, fitting, is_integer
+from ..loop_ir.runtime_scalars import is_open, real, whole
 from .registry import lowers
 
 aten = torch.ops.aten

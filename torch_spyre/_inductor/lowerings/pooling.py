@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, is_integer
+from ..loop_ir.builder import Builder, Number, Unsupported, Value, is_integer
 from .indexing import index
 from .registry import lowers
 from .windows import Windows, least

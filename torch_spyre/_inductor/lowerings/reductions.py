@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import SINGLE, Builder, Number, Unsupported, Value, is_integer
+from ..loop_ir.builder import SINGLE, Builder, Number, Unsupported, Value, is_integer
 from .registry import lowers
 
 aten = torch.ops.aten

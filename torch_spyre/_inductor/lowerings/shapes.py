@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Unsupported, Value, fitting
+from ..loop_ir.builder import Builder, Number, Unsupported, Value, fitting
 from .registry import lowers
 from .views import viewed
 

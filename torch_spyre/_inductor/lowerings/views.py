@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Value
 from ..loop_ir import contiguous
+from ..loop_ir.builder import Builder, Value
 from .registry import lowers
 
 aten = torch.ops.aten

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..builder import Builder, Number, Value, is_integer
+from ..loop_ir.builder import Builder, Number, Value, is_integer
 from .shapes import pad
 
 

@@ -1,1 +1,1 @@
-"""Passes over a kernel, in the order that `compiler` runs them; one file each."""
+"""Passes over loop IR, and the last one over the plan. One file, one public function each."""

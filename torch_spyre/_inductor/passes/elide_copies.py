@@ -12,13 +12,17 @@ from dataclasses import replace
 import torch
 
 from ..._C import get_device_dtype
-from ...ops.table import OPS
+from .. import config
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
-from .compose import composed, dims_between
+from ..loop_ir.affine import composed, dims_between
 
 
-def elide_copies(kernel: Kernel, into_arguments_only: bool = False) -> None:
-    """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place."""
+def elide_copies(kernel: Kernel) -> None:
+    """After: no copy of a whole internal buffer whose producers could have written the copy's target, none in place.
+
+    Ops that are planned one by one keep the copies between internal buffers, as the public compiler does.
+    """
+    into_arguments_only = config.planning == "op_by_op"
     ops: list[LoopOp | None] = list(kernel.ops)
     touching: dict[str, set[int]] = defaultdict(set)
     for at, op in enumerate(kernel.ops):
@@ -104,13 +108,12 @@ def _may_round(
     if buffer.dtype != torch.float32 or target.dtype not in (torch.float16, torch.bfloat16):
         return False
     return len(users) == len(writers) and all(
-        op is not None and OPS[op.name].kind in ("pointwise", "reduction", "matmul", "attention") and op.name != "copy"
-        for op in users.values()
+        op is not None and op.row.is_dense and op.name != "copy" for op in users.values()
     )
 
 
 def _reads_where_it_writes(op: LoopOp, copy: LoopOp) -> bool:
-    if OPS[op.name].kind != "pointwise":
+    if not op.row.is_pointwise:
         return copy.out.buffer not in op.reads()
     out = _moved_access(op.out, op.sizes, copy)
     same = [a for a in op.ins if isinstance(a, Access) and a.buffer == copy.out.buffer]
@@ -126,7 +129,7 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
     ins: list[Access | Constant] = []
     for position, access in enumerate(op.ins):
         if isinstance(access, Access) and access.buffer == buffer.name:
-            if op.indirect and position == 0 and OPS[op.name].kind == "gather":
+            if op.indirect and position == 0 and op.row.is_gather:
                 return None
             moved = _moved_access(access, op.sizes, copy)
             if moved is None:
@@ -139,7 +142,7 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
         if found is None:
             return None
         out = found
-        if indirect and OPS[op.name].kind == "scatter":
+        if indirect and op.row.is_scatter:
             source = copy.ins[0]
             assert isinstance(source, Access)
             targets = dict(zip(zip(source.strides, copy.sizes, strict=True), copy.out.strides, strict=True))

@@ -14,13 +14,11 @@ from math import prod
 import torch
 
 from ..._C import get_device_dtype
-from ...ops.table import OPS
+from ...ops.table import WIDENED_BY_MATMUL
 from ..loop_ir import Access, Constant, Kernel, LoopOp
-from .compose import Dims, composed, dims_between
+from ..loop_ir.affine import Dims, composed, dims_between
 from .dead_code import dead_code
 
-READERS = ("pointwise", "reduction", "matmul", "attention")
-ONE_BYTE = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
 REAL = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -64,18 +62,18 @@ def _is_plain(kernel: Kernel, copy: LoopOp) -> bool:
 
 
 def _widens_bytes(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
-    return kernel.buffers[source.buffer].dtype in ONE_BYTE and kernel.buffers[copy.out.buffer].dtype in REAL
+    return kernel.buffers[source.buffer].dtype in WIDENED_BY_MATMUL and kernel.buffers[copy.out.buffer].dtype in REAL
 
 
 def _reading(op: LoopOp, copy: LoopOp, source: Access, only_weights: bool) -> LoopOp | None:
     """The op with the original in place of the copy, as the weights of a product only or as any operand; None where
     its loops do not fit."""
-    if OPS[op.name].kind not in READERS or op.indirect or op.out.buffer == source.buffer:
+    if not op.row.is_dense or op.indirect or op.out.buffer == source.buffer:
         return None
     operands = [i for i, each in enumerate(op.ins) if isinstance(each, Access) and each.buffer == copy.out.buffer]
-    if only_weights and (op.name != "matmul" or operands != [1]):
+    if only_weights and (not op.row.is_matmul or operands != [1]):
         return None
-    if op.name in ("copy", "restickify"):
+    if op.row.is_move:
         return None
     dims = dims_between(copy.sizes, copy.out, source)
     op = _split(op, copy, dims)

@@ -8,8 +8,6 @@ gives it on to whatever else it moves through.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..loop_ir import Access, Kernel, LoopOp
 
 Known = dict[str, dict[tuple[int, int], str]]  # by buffer: (stride, size) of a dimension: its name
@@ -17,7 +15,7 @@ Known = dict[str, dict[tuple[int, int], str]]  # by buffer: (stride, size) of a 
 
 def name_dims(kernel: Kernel) -> None:
     """Sets ``names`` of every op, where there are hints at all."""
-    if not any(map(scopes, kernel.ops)):
+    if not any(op.scopes() for op in kernel.ops):
         return
     known: Known = {
         name: {
@@ -44,11 +42,6 @@ def name_dims(kernel: Kernel) -> None:
         op.names = tuple(names)
 
 
-def scopes(op: LoopOp) -> list[dict[str, Any]]:
-    """The hints around an op, the outermost first."""
-    return list(op.hints.get("scopes", ()))
-
-
 def _accesses(op: LoopOp) -> list[Access]:
     return [op.out, *(access for access in op.ins if isinstance(access, Access))]
 
@@ -61,7 +54,7 @@ def _name(op: LoopOp, loop: int, known: Known) -> str:
 
 def _take_hint(kernel: Kernel, op: LoopOp, names: list[str], known: Known) -> None:
     buffer = kernel.buffers[op.out.buffer]
-    for scope in reversed(scopes(op)):
+    for scope in reversed(op.scopes()):
         given = scope.get("named_dims", ())
         folded = given[len(buffer.size) :]
         if len(given) < len(buffer.size) or len(folded) > min(op.reduced, 1):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..loop_ir import Access, Constant, Kernel
+from ..layout.device_ir import Plan
+from ..loop_ir import Access, Constant
 
 
-def resolve_aliases(kernel: Kernel, offsets: dict[str, int], storages: dict[str, str]) -> None:
-    """``storages``: for each argument the first one on the same storage. After: no two buffers share memory."""
+def resolve_aliases(plan: Plan) -> None:
+    """After: no two buffers share memory."""
+    offsets, storages, kernel = plan.offsets, plan.storages, plan.kernel
     if all(name == first for name, first in storages.items()):
         return
 

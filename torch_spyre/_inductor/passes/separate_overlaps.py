@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ops.table import OPS
 from ..loop_ir import Access, Kernel, LoopOp
 
 
@@ -14,7 +13,7 @@ def separate_overlaps(kernel: Kernel) -> None:
     for op in kernel.ops:
         if not _overlaps(op):
             ops.append(op)
-        elif OPS[op.name].kind == "scatter":
+        elif op.row.is_scatter:
             # The table keeps what is not written, so it is the values that move out of the way.
             ins = []
             for access in op.ins:
@@ -42,7 +41,7 @@ def _overlaps(op: LoopOp) -> bool:
     same = [a for a in op.ins if isinstance(a, Access) and a.buffer == op.out.buffer]
     if not same:
         return False
-    if OPS[op.name].kind != "pointwise":
+    if not op.row.is_pointwise:
         return True
     return any(a.offset != op.out.offset or _moving(a, op) != _moving(op.out, op) for a in same)
 

@@ -1,0 +1,11 @@
+"""ATen to ATen, a file per family: ops that the card lacks, written with ops that it has.
+
+:mod:`.table` combines them with PyTorch's own decompositions.
+"""
+
+from . import attention, convolution, factories, padding, pointwise, pooling, products, resampling
+from .registry import DECOMPOSITIONS
+
+__all__ = ["DECOMPOSITIONS"]
+
+del attention, convolution, factories, padding, pointwise, pooling, products, resampling

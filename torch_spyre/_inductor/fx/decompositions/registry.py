@@ -1,0 +1,26 @@
+"""The ATen ops that are written with other ATen ops: functions of the op's own arguments, on tensors.
+
+Unlike a lowering, a decomposition is applied before autograd's graph is split, and rounds where its parts round. One
+that returns NotImplemented leaves the op as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Decomposition = TypeVar("Decomposition", bound=Callable[..., Any])
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {}
+
+
+def decomposes(*ops: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
+    """Registers a decomposition of these ops."""
+
+    def register(decomposition: Decomposition) -> Decomposition:
+        for op in ops:
+            DECOMPOSITIONS[op] = decomposition
+        return decomposition
+
+    return register

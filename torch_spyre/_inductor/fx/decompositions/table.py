@@ -1,0 +1,69 @@
+"""The tables of decompositions that graphs and eager ops are traced with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from . import DECOMPOSITIONS
+
+aten = torch.ops.aten
+
+
+class Decompositions(dict[torch._ops.OpOverload, Callable[..., Any]]):
+    """A table that pickles by name: caches key on it, and what it holds is covered by the compiler's version."""
+
+    def __reduce__(self) -> tuple[Callable[[], Decompositions], tuple[()]]:
+        return decompositions, ()
+
+
+@cache
+def decompositions() -> Decompositions:
+    """Inductor's table with the card's changes."""
+    from torch._inductor import decomposition
+
+    return Decompositions({**_not_lowered(decomposition.decompositions), **DECOMPOSITIONS})
+
+
+@cache
+def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """What eager ops are taken apart with: PyTorch's own tables, which are there without Inductor."""
+    from torch._decomp import core_aten_decompositions, get_decompositions
+
+    return {**_not_lowered({**core_aten_decompositions(), **get_decompositions(_MORE)}), **DECOMPOSITIONS}
+
+
+@cache
+def withheld_decompositions() -> frozenset[Any]:
+    """Ops that Inductor would have taken apart and cannot lower whole: on other devices they run eagerly."""
+    from torch._inductor import decomposition
+
+    from ...lowerings import LOWERINGS
+
+    return frozenset(decomposition.decompositions).intersection(LOWERINGS)
+
+
+def _not_lowered(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    from ...lowerings import LOWERINGS
+
+    return {op: how for op, how in table.items() if op not in LOWERINGS}
+
+
+# Not in PyTorch's core table, since other devices have kernels for them.
+_MORE: list[Any] = [
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional,
+    aten._native_batch_norm_legit_no_training,
+    aten.native_batch_norm,
+    aten.batch_norm_backward,
+    aten._softmax_backward_data,
+    aten.dist,
+    aten.grid_sampler_2d,
+    aten.lcm,
+    aten.linalg_vector_norm,
+    aten.logit,
+    aten.nll_loss2d_backward,
+]

@@ -1,0 +1,156 @@
+"""What the partition leaves in an FX graph: calls of card kernels, and ops that run eagerly.
+
+Both are targets of ``call_function`` nodes that Inductor calls with its own IR instead of tensors. A kernel becomes one
+line of the generated module, ``buf0 = spyre_kernel_0(arg0_1, arg1_1)``, and its text a constant of that module.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._inductor import ir
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import fallback_handler
+from torch._inductor.virtualized import V
+from torch.fx import Graph, Node
+
+from ..loop_ir import Kernel
+from ..loop_ir.canonical import canonical
+
+
+class KernelCall:
+    """Runs a kernel on its inputs; the value is the list of its outputs."""
+
+    _inductor_lowering_function = True
+
+    def __init__(self, kernel: Kernel, device: torch.device) -> None:
+        self.kernel, self.device = canonical(kernel), device
+        self.__name__ = self.__qualname__ = self.kernel.name  # FX prints targets by name
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        if not _lowering():
+            return [
+                torch.empty_strided(out.size, out.stride, dtype=out.dtype, device=self.device)
+                for out in self.kernel.outputs()
+            ]
+        call = _CallLine(self, [ir.ExternKernel.realize_input(each) for each in inputs])
+        outputs = [
+            ir.MultiOutput(
+                ir.FixedLayout(self.device, out.dtype, list(out.size), list(out.stride)),
+                call,
+                [(list, position)],
+                skip_size_stride_alignment_checks=True,  # the kernel allocates them just so
+            )
+            for position, out in enumerate(self.kernel.outputs())
+        ]
+        call.outputs = outputs
+        return [ir.TensorBox.create(out) for out in outputs]
+
+
+class FallbackCall:
+    """Runs an op eagerly: on the card where there is an eager kernel, else on the CPU, warned."""
+
+    _inductor_lowering_function = True
+
+    def __init__(self, op: torch._ops.OpOverload) -> None:
+        self.op = op
+        self.__name__ = self.__qualname__ = f"eager_{op.__name__.replace('.', '_')}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _lowering():
+            return self.op(*args, **kwargs)
+        return fallback_handler(self.op, add_to_fallback_set=False)(*args, **kwargs)
+
+
+def _lowering() -> bool:
+    """Whether Inductor lowers the graph; otherwise it runs a branch of the program on fake tensors, for shapes."""
+    return isinstance(V.graph, GraphLowering)
+
+
+def call_kernel(graph: Graph, kernel: Kernel, inputs: Sequence[Node], values: Sequence[torch.Tensor]) -> list[Node]:
+    """Insert a call of ``kernel`` here: one node per output. ``values`` are the outputs as fake tensors."""
+    device = (values[0] if values else inputs[0].meta["val"]).device
+    node = graph.call_function(KernelCall(kernel, device), tuple(inputs))
+    node.meta["val"] = list(values)
+    outputs = []
+    for position, value in enumerate(values):
+        outputs.append(graph.call_function(operator.getitem, (node, position)))
+        outputs[-1].meta["val"] = value
+    return outputs
+
+
+def fall_back(node: Node) -> None:
+    """Let this node run its op eagerly."""
+    node.target = FallbackCall(node.target)  # type: ignore[arg-type]
+
+
+class _CallLine(ir.ExternKernel):
+    """The call in Inductor's IR: takes inputs as they lie, views included, and allocates its outputs itself."""
+
+    def __init__(self, call: KernelCall, inputs: list[ir.IRNode]) -> None:
+        super().__init__(None, ir.MultiOutputLayout(device=call.device), inputs)
+        self.call = call
+        self.outputs: list[ir.MultiOutput] = []
+        self.name = V.graph.register_buffer(self)
+        V.graph.register_operation(self)
+        written = {buffer.name for buffer in call.kernel.written_inputs()}
+        self.mutation_outputs = [
+            ir.MutationOutput(ir.NoneLayout(device=call.device), node, self)
+            for buffer, node in zip(call.kernel.inputs(), inputs, strict=True)
+            if buffer.name in written
+        ]
+
+    def codegen(self, wrapper: Any) -> None:
+        name = self._define_once(wrapper)
+        self.codegen_comment(wrapper, name)
+        assert ir.is_node_sequence(self.inputs)
+        arguments = ", ".join(each.codegen_reference() for each in self.inputs)
+        wrapper.writeline(f"{self.get_name()} = {name}({arguments})")
+
+    def _define_once(self, wrapper: Any) -> str:
+        """The kernel's name in the generated module; kernels of the same text are one."""
+        source = f"SpyreKernel({_literal(self.call.kernel.to_json())}, {self.call.device.index})"
+        if source not in wrapper.src_to_kernel:
+            name = f"spyre_kernel_{len(wrapper.src_to_kernel)}"
+            wrapper.src_to_kernel[source] = name
+            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel")
+            wrapper.define_kernel(name, source, gpu=False)
+        return wrapper.src_to_kernel[source]
+
+    def should_allocate(self) -> bool:
+        return False
+
+    def has_side_effects(self) -> bool:
+        return bool(self.mutation_outputs)
+
+
+def _literal(text: str) -> str:
+    """A string literal that survives the generated file's re-indentation: one line, quotes and newlines escaped."""
+    return repr(text)
+
+
+class GeneratedCode(PythonWrapperCodegen):
+    """The generated module. Kernels compare the sizes and strides of their inputs themselves, all in one call."""
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: PythonWrapperCodegen | None,
+        partition_signatures: ir.GraphPartitionSignature | None = None,
+    ) -> PythonWrapperCodegen:
+        if is_subgraph:
+            return PythonWrapperCodegen.create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures)
+        return GeneratedCode()
+
+    def codegen_input_size_asserts(self) -> None:
+        super().codegen_input_size_asserts()
+        calls = (operation for operation in V.graph.operations if isinstance(operation, _CallLine))
+        for given in (each for call in calls for each in call.inputs):
+            # A view of an input would hide what the input is like.
+            if isinstance(given, ir.StorageBox) and isinstance(given.data, ir.InputBuffer):
+                self._pending_input_asserts.pop(given.get_name(), None)

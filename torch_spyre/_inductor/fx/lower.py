@@ -1,0 +1,231 @@
+"""Lowering: the nodes of an FX graph become loop ops, one after the other."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from ... import _C
+from ..errors import Unsupported
+from ..loop_ir import Buffer, Kernel
+from ..loop_ir.builder import Builder, Value
+from ..lowerings import LOWERINGS
+from ..passes.dead_code import dead_code
+
+
+def lower_graph(graph: fx.Graph, name: str) -> Kernel:
+    """The whole graph as one kernel: inputs are the placeholders, outputs what it returns, in order. Or Unsupported."""
+    builder = Builder()
+    values: dict[fx.Node, Any] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                values[node] = input_of(builder, node)
+        elif node.op == "call_function":
+            values[node] = lower_node(builder, node, values)
+        elif node.op == "output":
+            results = [as_promised(builder, values[a], a) if isinstance(a, fx.Node) else a for a in node.args[0]]
+    outputs: dict[str, Buffer] = {}
+    for result in results:
+        value = _whole_buffer(builder, result)
+        while value.buffer in outputs:
+            value = builder.copy(result)
+        buffer = builder.buffer(value)
+        order = buffer.order if buffer.size == value.size else None
+        outputs[value.buffer] = replace(buffer, size=value.size, stride=value.stride, kind="output", order=order)
+    kernel = builder.kernel
+    kernel.name = name
+    inputs = {name: buffer for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
+    kernel.buffers = {
+        **inputs,
+        **outputs,
+        **{n: b for n, b in kernel.buffers.items() if n not in {**inputs, **outputs}},
+    }
+    dead_code(kernel)
+    return kernel
+
+
+def _whole_buffer(builder: Builder, value: Value) -> Value:
+    """A value that is all of an internal buffer of its own dtype; a copy where it is not."""
+    buffer = builder.buffer(value)
+    whole = value.numel == Value("", value.dtype, buffer.size, ()).numel and not value.offset
+    if buffer.kind == "internal" and whole and buffer.dtype == value.dtype and 0 not in value.stride:
+        return value
+    return builder.copy(value)
+
+
+def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
+    """A result in the strides that tracing found, which others count on; elements that share memory there do so."""
+    stride = tuple(integers(node.meta["val"].stride()))
+    if builder.buffer(value).dtype != value.dtype:  # a cast that cost nothing inside the kernel does here
+        value = builder.copy(value, stride=stride)
+    if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
+        return value
+    own = [i for i, (n, s) in enumerate(zip(value.size, stride, strict=True)) if n == 1 or s != 0]
+    parts = [tuple(given[i] for i in own) for given in (value.size, value.stride, stride)]
+    if len(own) < len(stride):
+        if any(value.stride[i] for i in range(len(stride)) if i not in own) or _overlap(parts[0], parts[2]):
+            return value
+        laid = _laid_out(builder, replace(value, size=parts[0], stride=parts[1]), parts[2])
+        return replace(laid, size=value.size, stride=stride)
+    return _laid_out(builder, value, stride)
+
+
+def _overlap(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether places are less far apart than what lies inside them reaches."""
+    reach = 1
+    for n, step in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
+        if n > 1 and step < reach:
+            return True
+        reach += (n - 1) * step
+    return False
+
+
+def _laid_out(builder: Builder, value: Value, stride: tuple[int, ...]) -> Value:
+    """A copy with these strides."""
+    out = builder.empty(value.size, value.dtype, stride)
+    if out.stride != stride:  # there are gaps: a part of something larger
+        reach = 1 + sum((n - 1) * s for n, s in zip(value.size, stride, strict=True))
+        out = replace(builder.empty([reach], value.dtype), size=value.size, stride=stride)
+    return builder.copy(value, out)
+
+
+def input_of(builder: Builder, node: fx.Node) -> Value:
+    """A tensor from outside as an input of the kernel."""
+    fake = node.meta["val"]
+    size, stride = tuple(integers(fake.shape)), tuple(integers(fake.stride()))
+    _check_dtype(fake)
+    builder.kernel.buffers[node.name] = Buffer(
+        node.name, fake.dtype, size, stride, "input", names=node.meta.get("spyre_names", ())
+    )
+    builder.offsets[node.name] = integers([fake.storage_offset()])[0]
+    return Value(node.name, fake.dtype, size, stride)
+
+
+def _check_dtype(fake: torch.Tensor) -> None:
+    try:
+        known = _C.get_device_dtype(fake.dtype) != _C.DataFormats.INVALID
+    except (RuntimeError, TypeError, ValueError):
+        known = False
+    if not known:
+        raise Unsupported(f"{fake.dtype}: the card has no format for it")
+
+
+def integers(sizes: Any) -> list[int]:
+    """Sizes as numbers."""
+    return [_integer(n) for n in sizes]
+
+
+def _integer(n: int | torch.SymInt) -> int:
+    """A size as a number; a symbolic one is fixed to what this call has, and guarded."""
+    if isinstance(n, torch.SymInt):
+        from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols  # slow, and eager ops have none
+
+        if has_free_unbacked_symbols(n):
+            raise Unsupported("a size that depends on values")
+    return int(n)
+
+
+def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    """Adds one node's ops. Raises Unsupported, naming the op and its shapes, if the card cannot do it."""
+    if node.target is operator.getitem:
+        return values[node.args[0]][node.args[1]]  # type: ignore[index]
+    lowering = LOWERINGS.get(node.target)  # type: ignore[call-overload]
+    if lowering is None:
+        raise Unsupported(f"{node.target} has no lowering for the card")
+    builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
+    builder.root = _root(builder, node, values)
+    builder.source, builder.hints = source_of(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: values[n])
+    for fake in tensors_of(node.meta.get("val")):
+        _check_dtype(fake)
+    before, buffers = len(builder.kernel.ops), set(builder.kernel.buffers)
+    try:
+        return lowering(builder, *_plain(args), **_plain(kwargs))
+    except Unsupported as refusal:
+        del builder.kernel.ops[before:]
+        for name in set(builder.kernel.buffers) - buffers:
+            del builder.kernel.buffers[name]
+        shapes = ", ".join(f"{_short(v)}" for v in _flat(args))
+        raise Unsupported(
+            f"{node.target} of {shapes}: {refusal}" + (f" ({builder.source})" if builder.source else "")
+        ) from None
+
+
+def _root(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Value | None:
+    """For ``as_strided``: the tensor whose memory it counts in, laid out as tracing saw it."""
+    if node.target is not torch.ops.aten.as_strided.default:
+        return None
+    source: Any = node.args[0]
+    while source.op == "call_function" and getattr(source.target, "is_view", False):
+        source = source.args[0]
+    if source.op != "call_function" or not isinstance(values.get(source), Value):
+        return None
+    value = as_promised(builder, values[source], source)
+    buffer = builder.buffer(value)
+    own = buffer.kind == "internal" and not value.offset and (value.size, value.stride) == (buffer.size, buffer.stride)
+    return value if own else builder.copy(value, stride=value.stride)
+
+
+class _Numbers:
+    """The facts of a fake tensor as plain numbers: what lowerings ask of ``builder.meta``."""
+
+    def __init__(self, fake: torch.Tensor) -> None:
+        self.shape = tuple(integers(fake.shape))
+        self.dtype = fake.dtype
+        self._stride = tuple(integers(fake.stride()))
+
+    def stride(self) -> tuple[int, ...]:
+        return self._stride
+
+
+def _numbers(meta: Any) -> Any:
+    if isinstance(meta, torch.Tensor):
+        return _Numbers(meta)
+    if isinstance(meta, list | tuple):
+        return tuple(_numbers(m) for m in meta)
+    return meta
+
+
+def _plain(args: Any) -> Any:
+    """Arguments without symbols: sizes become the numbers of this call; nothing guards on symbols of other kinds."""
+
+    def plain(arg: Any) -> Any:
+        if isinstance(arg, torch.SymFloat | torch.SymBool):
+            raise Unsupported("a number that changes between calls")
+        return _integer(arg) if isinstance(arg, torch.SymInt) else arg
+
+    return fx.node.map_aggregate(args, plain)
+
+
+def _flat(args: Any) -> list[Value]:
+    found: list[Value] = []
+    fx.node.map_aggregate(args, lambda a: found.append(a) if isinstance(a, Value) else None)
+    return found
+
+
+def _short(value: Value) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.size)}"
+
+
+def tensors_of(meta: Any) -> list[torch.Tensor]:
+    """The fake tensors that a node gives."""
+    if isinstance(meta, torch.Tensor):
+        return [meta]
+    return [t for m in meta for t in tensors_of(m)] if isinstance(meta, list | tuple) else []
+
+
+def source_of(node: fx.Node) -> str:
+    """The user's line that a node comes from: the last frame of its stack trace that is not PyTorch's own."""
+    trace = node.meta.get("stack_trace") or ""
+    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
+    theirs = [frame for frame in frames if not frame.startswith(_IN_PYTORCH)]
+    return next(reversed(theirs or frames), "")
+
+
+_IN_PYTORCH = f'File "{Path(torch.__file__).parent}/'

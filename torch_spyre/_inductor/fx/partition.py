@@ -1,0 +1,364 @@
+"""An FX graph split into kernels.
+
+Before: a functional ATen graph, as AOT and Inductor's passes leave it. After: every maximal run of ops that the card
+does itself is one call of a :class:`KernelCall`; ops it cannot do are calls of a :class:`FallbackCall`; ops of other
+devices stay as they are. Views exist inside kernels only; what others need of them are ``as_strided`` nodes.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses import FakeTensor
+
+from ...constants import DEVICE_NAME
+from ...logging import get_logger
+from .. import config
+from ..errors import Unsupported
+from ..loop_ir import Kernel
+from ..loop_ir.builder import Builder, Value
+from ..lowerings import inductor_prims
+from ..passes.dead_code import dead_code
+from .decompositions.table import withheld_decompositions
+from .kernel_call import call_kernel, fall_back
+from .lower import as_promised, input_of, lower_node, tensors_of
+
+del inductor_prims  # registers lowerings
+aten = torch.ops.aten
+PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
+log = get_logger(__name__)
+
+
+def partition(gm: fx.GraphModule) -> None:
+    """Rewrites ``gm`` in place."""
+    _Partition(gm).run()
+
+
+def _inputs_first(kernel: Kernel) -> None:
+    rank = {"input": 0, "output": 1, "internal": 2}
+    kernel.buffers = dict(sorted(kernel.buffers.items(), key=lambda item: rank[item[1].kind]))
+
+
+def _on_card(node: fx.Node) -> bool:
+    return any(t.device.type == DEVICE_NAME for t in tensors_of(node.meta.get("val")))
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether an op gives the memory of its first argument: a view, or that argument itself after a change."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return node.target is aten._unsafe_view.default or any(r.alias_info for r in node.target._schema.returns)
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+@dataclass
+class _Segment:
+    """Nodes that become one kernel."""
+
+    builder: Builder = field(default_factory=Builder)
+    nodes: list[fx.Node] = field(default_factory=list)
+    values: dict[fx.Node, Any] = field(default_factory=dict)
+    bases: dict[str, fx.Node] = field(default_factory=dict)  # input buffer -> the node that provides it
+    owners: dict[str, fx.Node] = field(default_factory=dict)  # buffer -> the node whose memory PyTorch says it is
+    copies: dict[fx.Node, Value] = field(default_factory=dict)  # of nodes whose value lies in memory of another
+    written: set[fx.Node] = field(default_factory=set)  # nodes whose memory it changes
+
+
+class _Partition:
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.gm, self.graph = gm, gm.graph
+        self.segment = _Segment()
+        self.lowered: set[fx.Node] = set()
+        self.memory: dict[fx.Node, fx.Node] = {}  # view -> the node whose memory it shows
+        self.real: dict[fx.Node, fx.Node] = {}  # old node -> node whose result is that tensor
+        self.views: dict[fx.Node, tuple[fx.Node, Value]] = {}  # old node -> (base node, the view on it)
+        self.numbers: dict[tuple[fx.Node, torch.device], fx.Node] = {}  # of the CPU -> their copies on a card
+        self.count = 0
+
+    def run(self) -> None:
+        for node in list(self.graph.nodes):
+            if node in self.lowered:
+                continue
+            self._note_memory(node)
+            if node.op == "output":
+                self.flush(node)
+                self.provide(node)
+            elif node.op == "call_function" and self._take_in_its_place(node):
+                continue
+            elif node.op not in ("placeholder", "get_attr"):
+                self.outside(node)
+        for node in reversed(list(self.graph.nodes)):
+            if node in self.lowered and not node.users:
+                self.graph.erase_node(node)
+        self.graph.lint()
+        self.gm.recompile()
+
+    def _note_memory(self, node: fx.Node) -> None:
+        source = node.args[0] if node.args else None
+        if isinstance(source, fx.Node) and (
+            _is_view(node) or (node.target is operator.getitem and source in self.memory)
+        ):
+            self.memory[node] = self.memory.get(source, source)
+
+    def _take_in_its_place(self, node: fx.Node) -> bool:
+        """As :meth:`take`; planned op by op, a matrix product is a kernel of its own."""
+        apart = config.planning == "op_by_op" and node.target in PRODUCTS and _on_card(node)
+        if apart:
+            self.flush(node)
+        taken = self.take(node)
+        if apart and taken:
+            self.flush(node.next)
+        return taken
+
+    def take(self, node: fx.Node) -> bool:
+        """Whether the node became part of the current segment; one of several results takes those with it."""
+        brought = self._bring_numbers(node) if _on_card(node) else {}
+        if not _on_card(node) or not self._all_on_card(node):
+            return False
+        segment = self.segment
+        try:
+            if node.target is operator.getitem and node.args[0] not in segment.values:
+                return False
+            for given in node.all_input_nodes:
+                self.value(given)
+            if _is_mutable(node) and not self._owns_target(node):
+                return False
+            segment.values[node] = lower_node(segment.builder, node, segment.values)
+        except Unsupported as refusal:
+            log.info("not on the card: %s", refusal)
+            for copy, number in brought.items():
+                node.replace_input_with(copy, number)
+            return False
+        segment.nodes.append(node)
+        self.lowered.add(node)
+        value = segment.values[node]
+        if _is_mutable(node):
+            self._wrote(value.buffer, self.memory[node])
+        if isinstance(value, Value):
+            self._own(node, value)
+        else:
+            for user in list(node.users):
+                self._note_memory(user)
+                if user.target is operator.getitem:
+                    self.take(user)
+        return True
+
+    def _bring_numbers(self, node: fx.Node) -> dict[fx.Node, fx.Node]:
+        """Arithmetic takes 0-dim tensors of the CPU as numbers: kernels get copies of them. Gives copy -> number."""
+        if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.pointwise not in node.target.tags:
+            return {}
+        device = tensors_of(node.meta["val"])[0].device
+        brought = {}
+        for given in node.all_input_nodes:
+            if not _is_number(given.meta.get("val")):
+                continue
+            if (given, device) not in self.numbers:
+                with self.graph.inserting_before(node):
+                    self.numbers[given, device] = _copy_to(self.graph, given, device)
+            copy = self.numbers[given, device]
+            node.replace_input_with(given, copy)
+            brought[copy] = given
+        return brought
+
+    def _owns_target(self, node: fx.Node) -> bool:
+        """Whether what a node writes into is memory of its own; a clone that cost nothing so far becomes a copy now."""
+        segment, target = self.segment, node.args[0]
+        assert isinstance(target, fx.Node)
+        if target in segment.copies:
+            segment.values[target] = copy = segment.copies.pop(target)
+            segment.owners[copy.buffer] = self.memory.get(target, target)
+        return self.memory.get(target, target) not in segment.copies
+
+    def _own(self, node: fx.Node, value: Value) -> None:
+        """Ops with nothing to do on the card give the value they got. What leaves the kernel has memory of its own."""
+        segment, memory = self.segment, self.memory.get(node, node)
+        if segment.owners.setdefault(value.buffer, memory) is not memory:
+            builder = segment.builder
+            segment.copies[node] = self._view_of_copy(memory, value) or builder.copy(
+                value, builder.empty(value.size, value.dtype, value.stride)
+            )
+
+    def _view_of_copy(self, memory: fx.Node, value: Value) -> Value | None:
+        """A view in the copy of what it is a view of, so that both go on sharing memory."""
+        copy = self.segment.copies.get(memory)
+        if copy is None:
+            return None
+        root = self.segment.values[memory]
+        if root.buffer != value.buffer or copy.stride != root.stride or copy.dtype != value.dtype:
+            return None
+        return replace(value, buffer=copy.buffer, offset=copy.offset + value.offset - root.offset)
+
+    def _wrote(self, buffer: str, memory: fx.Node) -> None:
+        segment = self.segment
+        segment.written.add(memory)
+        for node, copy in segment.copies.items():
+            if segment.values[node].buffer == buffer and segment.owners[buffer] is not self.memory.get(node, node):
+                segment.values[node] = copy
+
+    def _all_on_card(self, node: fx.Node) -> bool:
+        """Whether a node works on one card alone; a kernel does, too."""
+        tensors = [t for each in (node, *node.all_input_nodes) for t in tensors_of(each.meta.get("val"))]
+        if any(t.device.type != DEVICE_NAME for t in tensors) or len({t.device for t in tensors}) != 1:
+            return False
+        if self.segment.nodes and tensors_of(self.segment.nodes[0].meta["val"])[0].device != tensors[0].device:
+            self.flush(node)
+        return True
+
+    def value(self, node: fx.Node) -> Any:
+        """What a node is inside the current segment; tensors from outside become inputs of the kernel."""
+        segment = self.segment
+        if node in segment.values:
+            return segment.values[node]
+        meta = node.meta.get("val")
+        if not isinstance(meta, torch.Tensor):
+            segment.values[node] = meta
+            return meta
+        if node in self.views:
+            base, view = self.views[node]
+            root = self.value(base)
+            found = Value(root.buffer, view.dtype, view.size, view.stride, root.offset + view.offset)
+        else:
+            found = input_of(segment.builder, node)
+            segment.bases[found.buffer] = node
+        segment.owners.setdefault(found.buffer, self.memory.get(node, node))
+        segment.values[node] = found
+        return found
+
+    def outside(self, node: fx.Node) -> None:
+        """An op that is not the card's: what it needs of the current segment has to be there before it."""
+        if self._conflicts(node):
+            self.flush(node)
+        touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
+        if isinstance(node.target, torch._ops.OpOverload) and (
+            node.target in withheld_decompositions()
+            or (touches and not _moves_devices(node) and node.target is not aten._local_scalar_dense.default)
+            or _computes_number(node)
+        ):
+            fall_back(node)
+        self.provide(node)
+
+    def _conflicts(self, node: fx.Node) -> bool:
+        """Whether a node needs what the segment makes or changes, or changes what it reads."""
+        segment = self.segment
+        if set(node.all_input_nodes) & set(segment.nodes):
+            return True
+        memory = {self.memory.get(given, given) for given in node.all_input_nodes}
+        return bool(memory & segment.written) or (_is_mutable(node) and bool(memory & set(segment.owners.values())))
+
+    def provide(self, node: fx.Node) -> None:
+        """Replaces the inputs of a node that stays by nodes that exist."""
+        with self.graph.inserting_before(node):
+            for given in list(node.all_input_nodes):
+                real = self.materialized(given)
+                if real is not given:
+                    node.replace_input_with(given, real)
+
+    def materialized(self, node: fx.Node) -> fx.Node:
+        if node in self.real:
+            return self.real[node]
+        if node not in self.views:
+            return node
+        base, view = self.views[node]
+        fake = base.meta["val"]
+        if (
+            tuple(fake.shape) == view.size
+            and tuple(fake.stride()) == view.stride
+            and not view.offset
+            and fake.dtype == view.dtype
+        ):
+            return base
+        offset = view.offset + int(fake.storage_offset())
+        strided = self.graph.call_function(aten.as_strided.default, (base, view.size, view.stride, offset))
+        strided.meta.update(val=node.meta["val"])
+        if fake.dtype != view.dtype:
+            raise AssertionError(f"{node} changes the dtype of {base} without a copy")
+        self.real[node] = strided
+        return strided
+
+    def flush(self, before: fx.Node) -> None:
+        """Ends the segment: one kernel call in front of ``before``."""
+        segment, self.segment = self.segment, _Segment()
+        inside = set(segment.nodes)
+        wanted = [node for node in segment.nodes if any(user not in inside for user in node.users)]
+        wanted = [node for node in wanted if isinstance(segment.values[node], Value)]
+        kernel = segment.builder.kernel
+        for node in wanted:
+            value = segment.copies.get(node, segment.values[node])
+            segment.values[node] = value = as_promised(segment.builder, value, node)
+            buffer = kernel.buffers[value.buffer]
+            if not value.numel:
+                self.real[node] = self._empty(node, before)
+            elif buffer.kind == "internal":
+                kernel.buffers[buffer.name] = replace(buffer, kind="output")
+        dead_code(kernel)
+        used = {name for op in kernel.ops for name in (op.out.buffer, *op.reads())}
+        kernel.buffers = {n: b for n, b in kernel.buffers.items() if b.kind != "input" or n in used}
+        _inputs_first(kernel)
+        outputs: dict[str, fx.Node] = {}
+        if kernel.ops or kernel.outputs():
+            kernel.name = f"spyre_kernel_{self.count}"
+            self.count += 1
+            outputs = self._call(segment, kernel, before)
+        for node in wanted:
+            value = segment.values[node]
+            if value.numel:
+                self.views[node] = (outputs.get(value.buffer) or segment.bases[value.buffer], value)
+
+    def _empty(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        """A tensor without elements: no kernel has anything to do with it."""
+        fake = node.meta["val"]
+        options = {"dtype": fake.dtype, "device": fake.device}
+        with self.graph.inserting_before(before):
+            empty = self.graph.call_function(aten.empty_strided.default, (fake.shape, fake.stride()), options)
+        empty.meta["val"] = fake
+        fall_back(empty)
+        return empty
+
+    def _call(self, segment: _Segment, kernel: Kernel, before: fx.Node) -> dict[str, fx.Node]:
+        example = next(t for n in segment.nodes for t in tensors_of(n.meta.get("val")))
+        assert isinstance(example, FakeTensor)
+        with example.fake_mode:
+            fakes = [
+                torch.empty_strided(b.size, b.stride, dtype=b.dtype, device=example.device) for b in kernel.outputs()
+            ]
+        with self.graph.inserting_before(before):
+            inputs = [self.materialized(segment.bases[buffer.name]) for buffer in kernel.inputs()]
+            nodes = call_kernel(self.graph, kernel, inputs, fakes)
+        return {buffer.name: node for buffer, node in zip(kernel.outputs(), nodes, strict=True)}
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0 and not value.is_complex()
+    )
+
+
+def _computes_number(node: fx.Node) -> bool:
+    """Whether an op makes a number of the CPU from others: code for it would need a C++ compiler, and save nothing."""
+    values = [given.meta.get("val") for given in (node, *node.all_input_nodes)]
+    return not _is_mutable(node) and not _is_view(node) and all(map(_is_number, values))
+
+
+def _copy_to(graph: fx.Graph, number: fx.Node, device: torch.device) -> fx.Node:
+    """The number on the card, in the widest format there is."""
+    fake = number.meta["val"]
+    dtype = torch.float32 if fake.dtype == torch.float64 else fake.dtype
+    copy = graph.call_function(aten._to_copy.default, (number,), {"dtype": dtype, "device": device})
+    with fake.fake_mode:
+        copy.meta["val"] = torch.empty((), dtype=dtype, device=device)
+    fall_back(copy)
+    return copy
+
+
+def _moves_devices(node: fx.Node) -> bool:
+    """Whether an op brings tensors from one device to another: Inductor has its own way for those."""
+    devices = {t.device for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))}
+    devices |= {t.device for t in tensors_of(node.meta.get("val"))}
+    return len(devices) > 1 and node.target in (aten._to_copy.default, torch.ops.prims.device_put.default)

@@ -1,0 +1,1 @@
+"""How buffers lie on the card: the device IR, layouts, and host strides as device coordinates."""

@@ -1,0 +1,42 @@
+"""An access to a copy as an access to what it is a copy of, or the other way round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from .ir import Access
+
+Dims = list[tuple[int, int, int]]  # stride here, size, stride there; the outermost first
+
+
+def dims_between(sizes: tuple[int, ...], here: Access, there: Access) -> Dims:
+    """The loops of a copy, as dimensions of both sides."""
+    return sorted(
+        ((s, n, t) for n, s, t in zip(sizes, here.strides, there.strides, strict=True) if n > 1), reverse=True
+    )
+
+
+def composed(access: Access, sizes: tuple[int, ...], dims: Dims, there: Access) -> Access | None:
+    """An access over ``sizes`` to one side of a copy as one to the other side; None where that is not affine."""
+    offset, rest = there.offset, access.offset
+    reached: dict[int, int] = defaultdict(int)  # by dimension: the last index that is touched
+    for stride, _, other in dims:
+        if stride <= 0:
+            return None
+        reached[stride], rest = divmod(rest, stride)
+        offset += reached[stride] * other
+    if rest:
+        return None
+    strides = []
+    for n, stride in zip(sizes, access.strides, strict=True):
+        if n == 1 or stride == 0:
+            strides.append(0)
+            continue
+        dim = next((each for each in dims if stride % each[0] == 0), None)
+        if dim is None or stride < 0:
+            return None
+        reached[dim[0]] += (n - 1) * (stride // dim[0])
+        strides.append(stride // dim[0] * dim[2])
+    if any(reached[stride] >= n for stride, n, _ in dims):
+        return None
+    return Access(there.buffer, tuple(strides), offset)

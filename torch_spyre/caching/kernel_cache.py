@@ -1,0 +1,67 @@
+"""Compiled kernels on disk, found by content: a second process starts warm. An entry is a SpyreCode directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import _C, logging
+from .._inductor import config
+from ..card import description as card_description
+from ..card.lx_budget import resident_budget
+from ..ir import spyrecode
+from ..ir.signature import Argument
+from .location import directory
+from .store import Store
+from .version import compiler_version
+
+KERNELS: Store[dict[str, Any]] = Store(
+    "kernel cache", "", spyrecode.unpack, spyrecode.pack, lambda: config.kernel_cache_bytes
+)
+
+
+def find_or_build(
+    text: str,
+    signature: Sequence[Argument],
+    build: Callable[[], dict[str, Any]],
+    prepare: Callable[[dict[str, Any]], Any] = lambda description: description,
+) -> Any:
+    """What ``prepare`` makes of this kernel's description for this signature: that on disk, else one built and kept.
+
+    One that was found and cannot be prepared is damaged in a way that its checksums do not show: it is built again.
+    """
+    root = directory()
+    if root is None or logging.artifacts_wanted():  # artifacts are written by compiling
+        return prepare(build())
+    key = key_of(text, signature)
+    found = KERNELS.find(root, key)
+    if found is not None:
+        try:
+            return prepare(found)
+        except Exception as error:
+            KERNELS.discard(root, key, error)
+    built = build()
+    KERNELS.keep(root, key, built)
+    return prepare(built)
+
+
+def stats() -> dict[str, int]:
+    """How often an entry was found, missed, rebuilt because it was damaged, and evicted, in this process."""
+    return KERNELS.stats()
+
+
+def key_of(text: str, signature: Sequence[Argument]) -> str:
+    """Hash of all that a compiled kernel follows from."""
+    parts = {
+        "kernel": text,
+        "signature": [[str(argument.layout), argument.offset, argument.storage] for argument in signature],
+        "hardware": card_description.constants(),
+        "cores": _C.card_cores(_C.current_device()),
+        "lx": resident_budget(),
+        "flex": _C.flex_device(),
+        "config": config.save_config_portable(ignore_private_configs=False),
+        "compiler": compiler_version(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
