@@ -1,5 +1,5 @@
 // Making, viewing and resizing tensors.
-#include "factories.h"
+#include "aten/factories.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
@@ -13,7 +13,7 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "storage.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "fallback.h"
+#include "aten/fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
@@ -28,12 +28,12 @@
 #include <mutex>
 #include <set>
 
-#include "device.h"
-#include "eager.h"
-#include "generator.h"
-#include "origin.h"
-#include "other_layouts.h"
-#include "storage.h"
+#include "aten/eager_kernels.h"
+#include "aten/sparse_and_nested.h"
+#include "runtime/device.h"
+#include "runtime/generator.h"
+#include "runtime/origin.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

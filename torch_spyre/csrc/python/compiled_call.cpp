@@ -1,6 +1,6 @@
 // Calls of compiled kernels. Generated code does little else, so this is what a call costs the host: one function finds
 // the variant for how the inputs lie, allocates the outputs and launches, with no Python in between and no pybind11.
-#include "compiled.h"
+#include "python/compiled_call.h"
 
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
@@ -8,11 +8,11 @@
 
 #include <algorithm>
 
-#include "eager.h"
-#include "factories.h"
-#include "jobplan.h"
-#include "origin.h"
-#include "storage.h"
+#include "aten/eager_kernels.h"
+#include "aten/factories.h"
+#include "python/job_plan.h"
+#include "runtime/origin.h"
+#include "runtime/storage.h"
 
 namespace py = pybind11;
 

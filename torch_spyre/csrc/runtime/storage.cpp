@@ -1,4 +1,4 @@
-#include "storage.h"
+#include "runtime/storage.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <typeinfo>
 
-#include "send.h"
+#include "runtime/upload.h"
 
 namespace torch_spyre {
 

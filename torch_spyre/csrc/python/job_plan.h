@@ -2,7 +2,7 @@
 
 #include <pybind11/pytypes.h>
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

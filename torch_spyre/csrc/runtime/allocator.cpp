@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "storage.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

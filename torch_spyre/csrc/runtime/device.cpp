@@ -1,4 +1,4 @@
-#include "device.h"
+#include "runtime/device.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/device_lazy_init.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <utility>
 
-#include "origin.h"
+#include "runtime/origin.h"
 
 namespace torch_spyre {
 

@@ -2,7 +2,7 @@
 
 #include <c10/core/Scalar.h>
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

@@ -1,7 +1,7 @@
 // The line of a call is found without the GIL, which ops run without and which may be long in coming: a thread may look
 // at its own frames, which no other thread changes. Code objects that were met are kept, so that their addresses stay
 // theirs; that takes the GIL, once for each.
-#include "origin.h"
+#include "runtime/origin.h"
 
 #include <Python.h>
 #include <torch/csrc/utils/pybind.h>

@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "fallback.h"
-#include "jobplan.h"
-#include "storage.h"
+#include "aten/fallback.h"
+#include "python/job_plan.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "numbers.h"
+#include "runtime/scalars.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Float8_e4m3fn.h>

@@ -10,9 +10,9 @@
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
 
-#include "fallback.h"
-#include "other_layouts.h"
-#include "storage.h"
+#include "aten/fallback.h"
+#include "aten/sparse_and_nested.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

@@ -1,5 +1,5 @@
 // For the benchmarks: the card's C++ API timed from inside, and what this machine can do at all.
-#include "measure.h"
+#include "python/measure.h"
 
 #include <barrier>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#include "storage.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

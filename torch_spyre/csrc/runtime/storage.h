@@ -6,7 +6,7 @@
 
 #include <c10/core/StorageImpl.h>
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

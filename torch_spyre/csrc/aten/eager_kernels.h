@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

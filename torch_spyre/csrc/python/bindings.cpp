@@ -7,17 +7,17 @@
 
 #include <cmath>
 
+#include "aten/copy.h"
+#include "aten/eager_kernels.h"
+#include "aten/factories.h"
+#include "aten/fallback.h"
 #include "card/tile_ops.h"
-#include "compiled.h"
-#include "copy.h"
-#include "eager.h"
-#include "factories.h"
-#include "fallback.h"
-#include "generator.h"
-#include "jobplan.h"
-#include "measure.h"
-#include "numbers.h"
-#include "storage.h"
+#include "python/compiled_call.h"
+#include "python/job_plan.h"
+#include "python/measure.h"
+#include "runtime/generator.h"
+#include "runtime/scalars.h"
+#include "runtime/storage.h"
 
 namespace py = pybind11;
 using namespace torch_spyre;

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

@@ -1,7 +1,7 @@
 // Tensors with a layout of the caller's choosing.
 #pragma once
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

@@ -1,5 +1,5 @@
 // Copies between host and card, on a card and between cards; fills; reading one number.
-#include "copy.h"
+#include "aten/copy.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "factories.h"
-#include "origin.h"
-#include "send.h"
-#include "storage.h"
+#include "aten/factories.h"
+#include "runtime/origin.h"
+#include "runtime/storage.h"
+#include "runtime/upload.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "send.h"
+#include "runtime/upload.h"
 
 #include <mutex>
 #include <sstream>

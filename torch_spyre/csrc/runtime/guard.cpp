@@ -2,8 +2,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "device.h"
-#include "storage.h"
+#include "runtime/device.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

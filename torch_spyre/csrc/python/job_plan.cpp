@@ -1,5 +1,5 @@
 // Kernels: from a plain description (dictionaries, lists, numbers) to a validated JobPlan, and its launch.
-#include "jobplan.h"
+#include "python/job_plan.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -10,7 +10,7 @@
 
 #include "card/limits.h"
 #include "card/work.h"
-#include "storage.h"
+#include "runtime/storage.h"
 
 namespace py = pybind11;
 

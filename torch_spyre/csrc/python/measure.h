@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "other_layouts.h"
+#include "aten/sparse_and_nested.h"
 
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
@@ -33,8 +33,8 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "device.h"
-#include "fallback.h"
+#include "aten/fallback.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

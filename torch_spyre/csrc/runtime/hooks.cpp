@@ -2,8 +2,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-#include "generator.h"
-#include "storage.h"
+#include "runtime/generator.h"
+#include "runtime/storage.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "eager.h"
+#include "aten/eager_kernels.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DynamicCast.h>
@@ -17,12 +17,12 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "factories.h"
-#include "fallback.h"
-#include "jobplan.h"
-#include "numbers.h"
-#include "origin.h"
-#include "storage.h"
+#include "aten/factories.h"
+#include "aten/fallback.h"
+#include "python/job_plan.h"
+#include "runtime/origin.h"
+#include "runtime/scalars.h"
+#include "runtime/storage.h"
 
 namespace py = pybind11;
 

@@ -1,7 +1,7 @@
 // Host values on their way to a card.
 #pragma once
 
-#include "device.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 

@@ -29,8 +29,8 @@
 #include <tuple>
 #include <vector>
 
-#include "fallback.h"
-#include "generator.h"
+#include "aten/fallback.h"
+#include "runtime/generator.h"
 
 namespace torch_spyre {
 
