@@ -1,17 +1,18 @@
-// torch.arange as a program of one step: every other length would be another kernel for the compiler.
+// torch.arange as a program of one step, built here: the compiler would make a kernel for each length.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "aten/fallback.h"
-#include "python/job_plan.h"
+#include "aten/resize.h"
+#include "runtime/device.h"
+#include "runtime/launch.h"
 #include "runtime/storage.h"
 
 namespace torch_spyre {
 
 namespace {
 
-// `tensor` lies in one row of sticks.
+// Fills a tensor whose sticks are contiguous.
 void count_up(const at::Tensor& tensor, const at::Scalar& start, const at::Scalar& step) {
   const spyre::Card& on = card(tensor.device().index());
   const spyre::DataFormat format = storage_of(tensor).layout().format;
@@ -47,10 +48,10 @@ at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at:
     return out;
   }
   const at::Tensor shape = at::arange(start, end, step, out.options().device(at::kMeta));
-  fit_output(out, shape.sizes());
+  resize_output(out, shape.sizes());
   if (out.numel() == 0) return out;
   const auto& storage = storage_of(out);
-  const bool own = storage.has_default_layout() && storage.elements() == out.numel() && !storage.origin &&
+  const bool own = storage.has_default_layout() && storage.elements() == out.numel() && !storage.base_offset &&
                    storage.size.size() == 1 && out.is_contiguous() && !out.storage_offset();
   const at::Tensor made = own ? out : at::empty(shape.sizes(), out.options());
   count_up(made, start, step);

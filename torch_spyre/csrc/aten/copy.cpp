@@ -1,4 +1,3 @@
-// Copies between host and card, on a card and between cards; fills; reading one number.
 #include "aten/copy.h"
 
 #include <ATen/ExpandUtils.h>
@@ -12,11 +11,17 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <atomic>
 #include <sstream>
 
 #include "aten/factories.h"
+#include "runtime/allocator.h"
+#include "runtime/blocking.h"
+#include "runtime/device.h"
+#include "runtime/logging.h"
 #include "runtime/origin.h"
-#include "runtime/storage.h"
+#include "runtime/storage_view.h"
+#include "runtime/streams.h"
 #include "runtime/upload.h"
 
 namespace torch_spyre {
@@ -28,21 +33,13 @@ std::atomic<bool> warn_downcast{[] {
   return !value || std::string(value) != "0";
 }()};
 
-std::string text(const at::Tensor& tensor) {
-  std::ostringstream out;
-  out << tensor.device() << ' ' << tensor.sizes() << ' ' << dtype_name(tensor.scalar_type());
-  if (!tensor.is_contiguous() || tensor.storage_offset())
-    out << " strides " << tensor.strides() << " offset " << tensor.storage_offset();
-  if (tensor.device().type() == kSpyre) out << ' ' << storage_of(tensor).layout().str();
-  return out.str();
-}
-
 void log_copy(const at::Tensor& to, const at::Tensor& from, int stream) {
-  if (debugging()) log_line("copy to " + text(to) + " from " + text(from) + " on stream " + std::to_string(stream));
+  if (logging_enabled())
+    log_line("copy to " + log_text(to) + " from " + log_text(from) + " on stream " + std::to_string(stream));
 }
 
 spyre::HostView host_view(const at::Tensor& tensor, spyre::HostType type) {
-  StoredView view = as_stored(tensor.scalar_type(), tensor.sizes(), tensor.strides(), 0);
+  StoredView view = stored_view(tensor.scalar_type(), tensor.sizes(), tensor.strides(), 0);
   return {tensor.data_ptr(), type, std::move(view.size), std::move(view.strides),
           pinned_block(tensor.storage().data_ptr())};
 }
@@ -60,22 +57,12 @@ at::Tensor broadcast(const at::Tensor& from, const at::Tensor& to) {
   return from.sizes() == to.sizes() ? from : from.expand(to.sizes());
 }
 
-// The part of a storage's host bytes that a byte window shows.
-at::Tensor same_part(const at::Tensor& bytes, const at::Tensor& window) {
-  return bytes.as_strided(window.sizes(), window.strides(), window.storage_offset());
+// The part of a storage's host bytes that a byte view shows.
+at::Tensor shown_bytes(const at::Tensor& bytes, const at::Tensor& view) {
+  return bytes.as_strided(view.sizes(), view.strides(), view.storage_offset());
 }
 
-template <typename Change>
-void change_bytes(const at::Tensor& window, const Change& change) {
-  SpyreStorageImpl& storage = storage_of(window);
-  const bool whole = window.is_contiguous() && window.numel() == static_cast<int64_t>(storage.nbytes());
-  const at::Tensor bytes = whole ? at::zeros(window.sizes(), at::kByte) : read_bytes(storage);
-  change(same_part(bytes, window));
-  if (storage.dtype == at::kLong) check_range(bytes.view(at::kLong));
-  write_bytes(storage, bytes);
-}
-
-// As int64, reals become what they would become on the card: the nearest that 32 bits hold, and NaN the least.
+// Real numbers as int64, converted as on the card: to the nearest value of 32 bits, NaN to the least.
 at::Tensor saturated(const at::Tensor& reals) {
   const at::Tensor near = reals.to(at::kDouble).nan_to_num(-0x1p31);
   return near.clamp(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()).to(at::kLong);
@@ -98,12 +85,12 @@ void to_card(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
   }
   const bool asynchronous = non_blocking && values.is_same(given) && is_pinned(given.data_ptr());
   const auto wait = asynchronous ? spyre::Card::Wait::no : spyre::Card::Wait::yes;
-  if (byte_window(to)) {
+  if (is_byte_view(to)) {
     change_bytes(to, [&](const at::Tensor& bytes) { bytes.copy_(from); });
     return;
   }
   const spyre::DeviceView target = device_view(to);
-  send(device, target, host_view(from, target.type), stream, wait);
+  upload(device, target, host_view(from, target.type), stream, wait);
 }
 
 void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
@@ -116,8 +103,8 @@ void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
   if (timing) {
     TORCH_WARN_ONCE("SPYRE_CARD=timing computes no values: what is read from the card is zeros");
   }
-  if (byte_window(from)) {
-    to.copy_(same_part(read_bytes(storage_of(from)), from));
+  if (is_byte_view(from)) {
+    to.copy_(shown_bytes(read_bytes(storage_of(from)), from));
     return;
   }
   if (timing) {
@@ -131,13 +118,13 @@ void to_host(const at::Tensor& to, const at::Tensor& given, bool non_blocking) {
   if (to.scalar_type() != from.scalar_type() || to.is_conj() || to.is_neg()) {
     const at::Tensor same_type = at::empty(from.sizes(), to.options().dtype(from.scalar_type()));
     const spyre::HostView target = host_view(same_type, source.type);
-    waiting([&] { source_card.to_host(target, source, stream, spyre::Card::Wait::yes); });
+    run_blocking([&] { source_card.to_host(target, source, stream, spyre::Card::Wait::yes); });
     to.copy_(same_type);
     return;
   }
   const bool asynchronous = non_blocking && is_pinned(to.data_ptr());
   const spyre::HostView target = host_view(to, source.type);
-  waiting([&] {
+  run_blocking([&] {
     source_card.to_host(target, source, stream, asynchronous ? spyre::Card::Wait::no : spyre::Card::Wait::yes);
   });
 }
@@ -147,63 +134,64 @@ void on_card(const at::Tensor& to, const at::Tensor& given) {
   const auto device = to.device().index();
   const int stream = current_stream(device);
   log_copy(to, from, stream);
-  if (byte_window(from) || byte_window(to)) {
+  if (is_byte_view(from) || is_byte_view(to)) {
     SpyreStorageImpl &target = storage_of(to), &source = storage_of(from);
     const bool whole = from.is_contiguous() && from.numel() == static_cast<int64_t>(source.nbytes()) &&
                        target.nbytes() == source.nbytes() && target.untyped && target.resizable() &&
-                       source.origin == 0 && source.resizable();
+                       source.base_offset == 0 && source.resizable();
     if (!whole) {
       const at::Tensor bytes = at::empty(from.sizes(), at::kByte);
       to_host(bytes, from, false);
       to_card(to, bytes, false);
       return;
     }
-    // The copy takes the layout over instead of going through host bytes.
+    // The copy takes the layout over, so that nothing goes through host bytes.
     auto fresh = make_storage(source.size, source.strides, source.dtype, device, &source.layout());
-    waiting([&] { card(device).on_card(whole_view(*fresh), whole_view(source), stream); });
+    run_blocking([&] { card(device).on_card(whole_view(*fresh), whole_view(source), stream); });
     c10::DataPtr data = std::move(fresh->_mutable_data_ptr_no_checks());
     target.adopt(source.nbytes(), std::move(data), std::move(*fresh));
     return;
   }
   const spyre::DeviceView target = device_view(to), source = device_view(from);
   if (from.device() == to.device()) {
-    waiting([&] { card(device).on_card(target, source, stream); });
+    run_blocking([&] { card(device).on_card(target, source, stream); });
     return;
   }
-  // Both cards' current streams take part: the data must be ready there, and must not change before it is here.
+  // The current streams of both cards wait for each other: the source must be complete before the copy begins, and must
+  // not change before it ends.
   const int other_stream = current_stream(from.device().index());
   spyre::Engine& engine = spyre::Runtime::get().engine();
   spyre::Stream &here = card(device).stream(stream), &there = card(from.device().index()).stream(other_stream);
   spyre::Event ready, taken;
   engine.record(there, ready);
   engine.wait_event(here, ready);
-  waiting([&] { card(device).on_card(target, source, stream); });
+  run_blocking([&] { card(device).on_card(target, source, stream); });
   engine.record(here, taken);
   engine.wait_event(there, taken);
 }
 
-// A tensor's memory, as it is without the bits that say it stands for the conjugate or the negative.
-at::Tensor plain(const at::Tensor& tensor) {
+// The memory of a tensor without the bits that make it the conjugate or the negative of its memory.
+at::Tensor without_lazy_bits(const at::Tensor& tensor) {
   at::Tensor alias = tensor.alias();
   if (alias.is_complex()) alias._set_conj(false);
   alias._set_neg(false);
   return alias;
 }
 
-at::Tensor part(const at::Tensor& complex, int64_t which) { return at::view_as_real(complex).select(-1, which); }
-
 // Between complex and real dtypes, on the card.
 void convert_complex(const at::Tensor& to, const at::Tensor& from) {
   if (to.is_complex()) {
-    part(to, 0).copy_(from);
-    part(to, 1).zero_();
+    complex_part(to, 0).copy_(from);
+    complex_part(to, 1).zero_();
   } else if (to.scalar_type() == at::kBool) {
-    to.copy_(part(from, 0).ne(0).logical_or(part(from, 1).ne(0)));
+    to.copy_(complex_part(from, 0).ne(0).logical_or(complex_part(from, 1).ne(0)));
   } else {
     TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
-    to.copy_(part(from, 0));
+    to.copy_(complex_part(from, 0));
   }
 }
+
+}  // namespace
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   static const std::string* const kName = interned("aten::copy_");
@@ -219,10 +207,10 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const auto bits = [](const at::Tensor& tensor) { return std::pair(tensor.is_conj(), tensor.is_neg()); };
   const std::pair none(false, false), given = from_card ? bits(from) : none, wanted = to_this ? bits(to) : none;
   if (given != none || wanted != none) {
-    at::Tensor values = from_card ? plain(from) : from.resolve_conj().resolve_neg();
+    at::Tensor values = from_card ? without_lazy_bits(from) : from.resolve_conj().resolve_neg();
     if (given.first != wanted.first) values = at::conj_physical(values);
     if (given.second != wanted.second) values = at::neg(values);
-    copy_from(values, to_this ? plain(to) : to, non_blocking);
+    copy_from(values, to_this ? without_lazy_bits(to) : to, non_blocking);
   } else if (from_card && to_this && from.is_complex() != to.is_complex()) {
     convert_complex(to, from);
   } else if (from_card && to_this) {
@@ -237,6 +225,31 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
+std::string log_text(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << tensor.device() << ' ' << tensor.sizes() << ' ' << dtype_name(tensor.scalar_type());
+  if (!tensor.is_contiguous() || tensor.storage_offset())
+    out << " strides " << tensor.strides() << " offset " << tensor.storage_offset();
+  if (tensor.device().type() == kSpyre) out << ' ' << storage_of(tensor).layout().str();
+  return out.str();
+}
+
+void change_bytes(const at::Tensor& view, const std::function<void(const at::Tensor&)>& change) {
+  SpyreStorageImpl& storage = storage_of(view);
+  const bool whole = view.is_contiguous() && view.numel() == static_cast<int64_t>(storage.nbytes());
+  const at::Tensor bytes = whole ? at::zeros(view.sizes(), at::kByte) : read_bytes(storage);
+  change(shown_bytes(bytes, view));
+  if (storage.dtype == at::kLong) check_range(bytes.view(at::kLong));
+  write_bytes(storage, bytes);
+}
+
+at::Tensor complex_part(const at::Tensor& tensor, int64_t which) { return at::view_as_real(tensor).select(-1, which); }
+
+bool downcast_warning() { return warn_downcast; }
+void set_downcast_warning(bool on) { warn_downcast = on; }
+
+namespace {
+
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   to.resize_(from.sizes());
   return copy_from(from, to, false);
@@ -250,7 +263,7 @@ at::Scalar local_scalar(const at::Tensor& self) {
   return value.item();
 }
 
-// The card cannot stop a program, so the host looks.
+// The card cannot stop a program, so the host reads the condition.
 void assert_holds(const at::Tensor& condition, c10::string_view message) {
   if (card(condition.device().index()).mode() == spyre::Mode::timing) return;  // there are no values
   TORCH_CHECK(local_scalar(condition).toBool(), message);
@@ -260,11 +273,11 @@ void assert_true(const at::Tensor& condition) {
   assert_holds(condition, "Expected Tensor with single nonzero value, but got zero");
 }
 
-// Preserving the format preserves the device layout too, where the tensor is all of its storage.
+// Preserving the memory format preserves the device layout too, where the tensor is all of its storage.
 at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
   SpyreStorageImpl& storage = storage_of(self);
   const bool preserve = format.value_or(at::MemoryFormat::Preserve) == at::MemoryFormat::Preserve;
-  const bool whole = self.storage_offset() == 0 && storage.origin == 0 &&
+  const bool whole = self.storage_offset() == 0 && storage.base_offset == 0 &&
                      self.sizes() == c10::IntArrayRef(storage.size) &&
                      self.strides() == c10::IntArrayRef(storage.strides);
   at::Tensor result =
@@ -275,100 +288,7 @@ at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format)
   return result;
 }
 
-// --- fills
-
-// A number comes in as a tensor of this dtype would: torch.full(...) equals torch.full(...).to("spyre"). To PyTorch,
-// one that a half cannot hold is an error for many elements, and infinite for one.
-uint32_t incoming(const at::Scalar& value, at::ScalarType dtype, bool one) {
-  if (dtype != at::kHalf && dtype != at::kBFloat16) return encode_constant(value, dtype);
-  const auto any = value.to<float>();
-  const uint16_t host = dtype == at::kHalf ? (one ? at::Half(any) : value.to<at::Half>()).x
-                                           : (one ? at::BFloat16(any) : value.to<at::BFloat16>()).x;
-  uint16_t code = 0;
-  spyre::host_to_device(host_type(dtype))(&code, &host, 1);
-  return code;
-}
-
-at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
-  static const std::string* const kName = interned("aten::fill_");
-  const OriginScope origin(kName);
-  if (self.numel() == 0) return self;
-  at::assert_no_internal_overlap(self);
-  const auto device = self.device().index();
-  if (byte_window(self)) {
-    change_bytes(self, [&](const at::Tensor& bytes) { bytes.fill_(value); });
-    return self;
-  }
-  if (self.is_complex()) {
-    const auto number = value.to<c10::complex<float>>();
-    at::Tensor real = part(self, 0), imaginary = part(self, 1);
-    fill_scalar(real, number.real());
-    fill_scalar(imaginary, number.imag());
-    return self;
-  }
-  const uint32_t bits = incoming(value, self.scalar_type(), self.numel() == 1);
-  if (debugging()) log_line("fill " + text(self) + " on stream " + std::to_string(current_stream(device)));
-  const spyre::DeviceView target = device_view(self);
-  waiting([&] { card(device).fill(target, bits, current_stream(device)); });
-  return self;
-}
-
-at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
-              " dimensions.");
-  if (value.device().type() == kSpyre) {
-    copy_from(value.is_alias_of(self) ? value.clone() : value, self, false);
-    return self;
-  }
-  return fill_scalar(self, value.to(self.scalar_type()).item());
-}
-
-at::Tensor& zero(at::Tensor& self) { return fill_scalar(self, 0); }
-
 }  // namespace
-
-uint32_t encode_constant(const at::Scalar& value, at::ScalarType dtype) {
-  union {
-    float number;
-    uint32_t bits;
-  } as;
-  switch (dtype) {
-    case at::kHalf:
-      value.to<at::Half>();  // raises what PyTorch raises for a number that fp16 cannot hold
-      return spyre::sen169_from_float(value.to<float>());
-    case at::kBFloat16:
-      return spyre::sen169_from_float(value.to<float>());
-    case at::kBool:
-      return spyre::sen169_from_float(value.to<bool>() ? 1.0f : 0.0f);
-    case at::kFloat:
-      as.number = value.to<float>();
-      return as.bits;
-    case at::kChar:
-      return static_cast<uint8_t>(value.to<int8_t>());
-    case at::kShort:
-      return static_cast<uint16_t>(value.to<int16_t>());
-    case at::kByte:
-      return value.to<uint8_t>();
-    case at::kInt:
-      return static_cast<uint32_t>(value.to<int32_t>());
-    case at::kLong: {
-      const auto whole = value.to<int64_t>();
-      TORCH_CHECK_VALUE(whole == static_cast<int32_t>(whole), "int64 value ", whole,
-                        " does not fit the card, which keeps int64 in 32 bits.");
-      return static_cast<uint32_t>(static_cast<int32_t>(whole));
-    }
-    case at::kFloat8_e4m3fn:
-      return value.to<at::Float8_e4m3fn>().x;
-    case at::kFloat8_e5m2:
-      return value.to<at::Float8_e5m2>().x;
-    default:
-      host_type(dtype);  // raises
-      return 0;
-  }
-}
-
-bool downcast_warning() { return warn_downcast; }
-void set_downcast_warning(bool on) { warn_downcast = on; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
@@ -377,12 +297,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_assert_async", assert_true);
   m.impl("_assert_async.msg", assert_holds);
   m.impl("clone", clone);
-  m.impl("fill_.Scalar", fill_scalar);
-  m.impl("fill_.Tensor", fill_tensor);
-  m.impl("zero_", zero);
 }
 
-// PyTorch would resolve both arguments into copies, and what is written into one of those is lost.
+// PyTorch would resolve both arguments into copies, and values written into such a copy would be lost.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

@@ -1,5 +1,5 @@
-// nn.TransformerEncoder with a padding mask, in evaluation: PyTorch makes nested tensors of the batch for it. On the
-// card such a tensor shows the padded batch that it was made from, so that layers go on computing with that.
+// nn.TransformerEncoder with a padding mask, in evaluation. PyTorch makes a nested tensor of the batch for it. On the
+// card such a tensor is a view of the padded batch that it was made from, and the layers compute with the padded batch.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,20 +10,21 @@
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
 
-#include "aten/fallback.h"
+#include "aten/dispatch.h"
 #include "aten/sparse_and_nested.h"
+#include "runtime/dtypes.h"
 #include "runtime/storage.h"
 
 namespace torch_spyre {
 
 namespace {
 
-// Which tokens count, on the host.
-at::Tensor counting(const at::Tensor& lengths, int64_t tokens) { return at::arange(tokens) < lengths.unsqueeze(1); }
+// A mask of the tokens that are not padding, on the host.
+at::Tensor token_mask(const at::Tensor& lengths, int64_t tokens) { return at::arange(tokens) < lengths.unsqueeze(1); }
 
 bool is_left_aligned(const at::Tensor& batch, const at::Tensor& mask) {
   const at::Tensor host = mask.cpu();
-  return batch.dim() == 3 && host.dim() == 2 && host.equal(counting(host.sum(1), host.size(1)));
+  return batch.dim() == 3 && host.dim() == 2 && host.equal(token_mask(host.sum(1), host.size(1)));
 }
 
 at::Tensor from_mask(const at::Tensor& batch, const at::Tensor& mask, bool mask_check) {
@@ -31,7 +32,7 @@ at::Tensor from_mask(const at::Tensor& batch, const at::Tensor& mask, bool mask_
               "a nested tensor is made from a batch of 3 dimensions and a mask of the first 2 in torch.bool, not from ",
               batch.sizes(), " and ", mask.sizes(), " in ", dtype_name(mask.scalar_type()));
   const at::Tensor host = mask.cpu(), lengths = host.sum(1);
-  TORCH_CHECK(!mask_check || host.equal(counting(lengths, batch.size(1))), "the mask has to be left aligned");
+  TORCH_CHECK(!mask_check || host.equal(token_mask(lengths, batch.size(1))), "the mask has to be left aligned");
   const at::Tensor widths = at::full_like(lengths, batch.size(2));
   const at::Tensor sizes = at::stack({lengths, widths}, 1), strides = at::stack({widths, at::ones_like(widths)}, 1);
   const at::Tensor offsets = at::arange(batch.size(0)) * (batch.size(1) * batch.size(2));
@@ -39,7 +40,7 @@ at::Tensor from_mask(const at::Tensor& batch, const at::Tensor& mask, bool mask_
                                                                sizes, strides, offsets);
 }
 
-// The padded batch that a nested tensor shows; nothing if it was made in another way.
+// The padded batch behind a nested tensor; nothing if it was made in another way.
 std::optional<at::Tensor> padded_batch(const at::Tensor& nested) {
   const auto* impl = at::native::get_nested_tensor_impl(nested);
   const at::Tensor &sizes = impl->get_nested_sizes(), &strides = impl->get_nested_strides();
@@ -59,17 +60,17 @@ std::optional<at::Tensor> padded_batch(const at::Tensor& nested) {
 
 at::Tensor padding(const at::Tensor& nested, const at::Tensor& batch) {
   const at::Tensor lengths = at::native::get_nested_sizes(nested).select(1, 0);
-  return counting(lengths, batch.size(1)).logical_not().to(batch.device());
+  return token_mask(lengths, batch.size(1)).logical_not().to(batch.device());
 }
 
-// Padding is computed too, as keys that nobody attends to.
+// Padding is computed too, as keys that the mask excludes from attention.
 void encoder_layer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const at::Tensor nested = torch::jit::peek(*stack, 0, count).toTensor();
   const auto position = [&](const char* name) { return static_cast<size_t>(*op.schema().argumentIndexWithName(name)); };
   c10::IValue& mask = torch::jit::peek(*stack, position("mask"), count);
   const std::optional<at::Tensor> batch = nested.is_nested() ? padded_batch(nested) : std::nullopt;
-  if (!batch || !mask.isNone()) return run_or_fall_back(op, stack);
+  if (!batch || !mask.isNone()) return dispatch_op(op, stack);
   torch::jit::peek(*stack, 0, count) = *batch;
   mask = padding(nested, *batch);
   torch::jit::peek(*stack, position("mask_type"), count) = int64_t{1};  // of keys
@@ -81,7 +82,7 @@ void encoder_layer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 at::Tensor to_padded(const at::Tensor& nested, double value, at::OptionalIntArrayRef size) {
   const std::optional<at::Tensor> batch = padded_batch(nested);
   if (!batch || (size && *size != batch->sizes()))
-    return with_parts_on(nested, at::kCPU).to_padded_tensor(value, size).to(nested.device());
+    return with_components_on(nested, at::kCPU).to_padded_tensor(value, size).to(nested.device());
   const at::Tensor filled = batch->masked_fill(padding(nested, *batch).unsqueeze(-1), value);
   if (size) return filled;
   const at::Tensor lengths = at::native::get_nested_sizes(nested).select(1, 0);

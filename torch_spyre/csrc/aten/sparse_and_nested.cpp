@@ -33,20 +33,20 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "aten/fallback.h"
+#include "aten/dispatch.h"
 #include "runtime/device.h"
 
 namespace torch_spyre {
 
 namespace {
 
-at::Tensor with_coo_parts_on(const at::Tensor& tensor, c10::Device device) {
+at::Tensor with_coo_components_on(const at::Tensor& tensor, c10::Device device) {
   const auto* impl = at::sparse::get_sparse_impl(tensor);
   return at::_sparse_coo_tensor_unsafe(impl->indices().to(device), impl->values().to(device), tensor.sizes(),
                                        tensor.options().device(device), impl->coalesced());
 }
 
-at::Tensor with_compressed_parts_on(const at::Tensor& tensor, c10::Device device) {
+at::Tensor with_compressed_components_on(const at::Tensor& tensor, c10::Device device) {
   const auto* impl = at::sparse_csr::get_sparse_csr_impl(tensor);
   return at::_sparse_compressed_tensor_unsafe(impl->compressed_indices().to(device), impl->plain_indices().to(device),
                                               impl->values().to(device), tensor.sizes(),
@@ -59,7 +59,7 @@ at::Tensor nested_buffer(const at::Tensor& nested) {
   const auto* impl = at::native::get_nested_tensor_impl(nested);
   if (nested.device().type() != kSpyre) return impl->get_unsafe_storage_as_tensor();
   const at::Tensor &sizes = impl->get_nested_sizes(), &strides = impl->get_nested_strides();
-  int64_t reach = 0;  // the storage's own size counts padding
+  int64_t reach = 0;  // the storage's own size includes padding
   if (sizes.numel() != 0) {
     const at::Tensor last = ((sizes - 1) * strides).sum(1) + impl->get_storage_offsets() + 1;
     reach = last.masked_fill((sizes == 0).any(1), 0).max().item<int64_t>();
@@ -74,14 +74,14 @@ at::Tensor make_nested(const at::Tensor& buffer, const at::Tensor& like) {
                                                                impl->get_nested_strides(), impl->get_storage_offsets());
 }
 
-at::Tensor with_parts_on(const at::Tensor& tensor, c10::Device device) {
+at::Tensor with_components_on(const at::Tensor& tensor, c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_nested() || tensor.is_sparse() || at::sparse_csr::is_sparse_compressed(tensor),
                               "the card has no tensors of the layout ", tensor.layout());
   if (tensor.is_nested()) return make_nested(nested_buffer(tensor).to(device), tensor);
-  return tensor.is_sparse() ? with_coo_parts_on(tensor, device) : with_compressed_parts_on(tensor, device);
+  return tensor.is_sparse() ? with_coo_components_on(tensor, device) : with_compressed_components_on(tensor, device);
 }
 
-void take_contents(const at::Tensor& to, const at::Tensor& from) {
+void replace_components(const at::Tensor& to, const at::Tensor& from) {
   const auto copied = [&](const at::Tensor& part, at::ScalarType dtype) {
     return part.to(to.device(), dtype, /*non_blocking=*/false, /*copy=*/true);
   };
@@ -107,18 +107,18 @@ using Format = std::optional<at::MemoryFormat>;
 
 at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                    std::optional<at::Device> device, std::optional<bool> pin_memory, bool non_blocking, Format format) {
-  at::Tensor host = with_parts_on(self, at::kCPU);
+  at::Tensor host = with_components_on(self, at::kCPU);
   const c10::Device target = device.value_or(self.device());
   auto options = at::TensorOptions().dtype(dtype).layout(layout).pinned_memory(pin_memory);
   if (target.type() != kSpyre) return host.to(options.device(target), non_blocking, /*copy=*/false, format);
   host = host.to(options, non_blocking, /*copy=*/false, format);
-  return is_strided(host) ? host.to(target) : with_parts_on(host, target);
+  return is_strided(host) ? host.to(target) : with_components_on(host, target);
 }
 
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool /*non_blocking*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == source.layout(), "copy_ from ", source.layout(), " to ", self.layout(),
                               " is not supported with tensors of the card; convert on the CPU");
-  take_contents(self, source);
+  replace_components(self, source);
   return self;
 }
 
@@ -129,14 +129,12 @@ at::Tensor nested_values(const at::Tensor& self) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_or_fall_back>());
-}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatch_op>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_or_fall_back>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatch_op>());
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_or_fall_back>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatch_op>());
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
@@ -182,28 +180,6 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_to_copy", to_copy);
 }
 
-// Ops that PyTorch has a kernel for, with this layout on the host. It would take them apart here, into parts for
-// strided tensors.
-void run_like_host(torch::Library& m, c10::DispatchKey host, c10::DispatchKey card) {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findOp(name);
-    if (op && op->hasSchema() && name.getNamespace() == "aten" && op->hasKernelForDispatchKey(host) &&
-        !op->hasKernelForDispatchKey(card))
-      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_or_fall_back>());
-  }
-}
-
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  run_like_host(m, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1);
-}
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  run_like_host(m, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1);
-}
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  run_like_host(m, c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
-}
-
 namespace {
 
 void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
@@ -215,6 +191,29 @@ void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
 
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
+}
+
+namespace {
+
+void register_host_ops(torch::Library& m, c10::DispatchKey host, c10::DispatchKey card) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (op && op->hasSchema() && name.getNamespace() == "aten" && op->hasKernelForDispatchKey(host) &&
+        !op->hasKernelForDispatchKey(card))
+      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&dispatch_op>());
+  }
+}
+
+}  // namespace
+
+void register_sparse_and_nested_ops() {
+  static torch::Library sparse = MAKE_TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1);
+  register_host_ops(sparse, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1);
+  static torch::Library sparse_csr = MAKE_TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1);
+  register_host_ops(sparse_csr, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1);
+  static torch::Library nested = MAKE_TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1);
+  register_host_ops(nested, c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
 }
 
 }  // namespace torch_spyre

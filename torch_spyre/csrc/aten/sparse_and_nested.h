@@ -1,4 +1,4 @@
-// Sparse and nested tensors on the card: their parts lie on it, and the host computes with them.
+// Sparse and nested tensors on the card: their component tensors are on the card, and the host computes with them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +7,17 @@ namespace torch_spyre {
 
 inline bool is_strided(const at::Tensor& tensor) { return !tensor.is_nested() && tensor.layout() == at::kStrided; }
 
-// A sparse or nested tensor of any device with its parts on this one.
-at::Tensor with_parts_on(const at::Tensor& tensor, c10::Device device);
-// Gives one sparse tensor the contents of another.
-void take_contents(const at::Tensor& to, const at::Tensor& from);
+// A copy of a sparse or nested tensor with its components on this device.
+at::Tensor with_components_on(const at::Tensor& tensor, c10::Device device);
+// Gives one sparse tensor copies of the components of another.
+void replace_components(const at::Tensor& to, const at::Tensor& from);
 
-// The elements of a nested tensor's storage, up to the last that it shows.
+// The elements of a nested tensor's storage, up to the last that belongs to it.
 at::Tensor nested_buffer(const at::Tensor& nested);
 at::Tensor make_nested(const at::Tensor& buffer, const at::Tensor& like);
+
+// Registers dispatch_op for ops that have a host kernel for sparse or nested tensors. PyTorch would decompose these ops
+// here, into ops for strided tensors. Call it last: it leaves ops alone that have a kernel for the device.
+void register_sparse_and_nested_ops();
 
 }  // namespace torch_spyre

@@ -1,5 +1,5 @@
-// Calls of compiled kernels. Generated code does little else, so this is what a call costs the host: one function finds
-// the variant for how the inputs lie, allocates the outputs and launches, with no Python in between and no pybind11.
+// Calls of compiled kernels. Generated code does little else, so this is the host's cost of a call: one function finds
+// the variant for the placement of the inputs, allocates the outputs and launches, without Python and pybind11.
 #include "python/compiled_call.h"
 
 #include <c10/util/SmallVector.h>
@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "aten/eager_kernels.h"
 #include "aten/factories.h"
-#include "python/job_plan.h"
+#include "runtime/argument_placement.h"
+#include "runtime/launch.h"
 #include "runtime/origin.h"
 #include "runtime/storage.h"
 
@@ -20,28 +20,28 @@ namespace torch_spyre {
 
 namespace {
 
-constexpr size_t kFew = 16;  // arguments that a call has room for on its stack
+constexpr size_t kInline = 16;  // arguments that a call keeps on the stack
 template <typename Value>
-using Few = c10::SmallVector<Value, kFew>;
-using Tensors = Few<const at::Tensor*>;
+using InlineVector = c10::SmallVector<Value, kInline>;
+using Tensors = InlineVector<const at::Tensor*>;
 
-// A kernel as it was compiled for inputs that lie like this.
+// A kernel as it was compiled for inputs with this placement.
 struct Variant {
   struct Input {
     spyre::Layout layout;
     int64_t offset;
-    size_t shared;  // the first input in the same memory
+    size_t first_sharer;  // the first input in the same memory
     spyre::Dims size, strides;
   };
   std::vector<Input> inputs;
   std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute
   std::vector<Output> outputs;
-  py::object launch;        // what listeners are told
+  py::object launch;        // listeners get it
   const std::string* name;  // for messages
 };
 
-bool all_different(Few<const spyre::Block*>& blocks) {
-  if (blocks.size() > kFew) {
+bool all_different(InlineVector<const spyre::Block*>& blocks) {
+  if (blocks.size() > kInline) {
     std::sort(blocks.begin(), blocks.end());
     return std::adjacent_find(blocks.begin(), blocks.end()) == blocks.end();
   }
@@ -50,23 +50,24 @@ bool all_different(Few<const spyre::Block*>& blocks) {
   return true;
 }
 
-bool fits(const Variant& variant, const Tensors& tensors) {
+bool matches(const Variant& variant, const Tensors& tensors) {
   if (variant.inputs.size() != tensors.size()) return false;
-  Few<const spyre::Block*> first;
+  InlineVector<const spyre::Block*> first;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Variant::Input& input = variant.inputs[i];
     const SpyreStorageImpl& storage = storage_of(*tensors[i]);
-    if (tensors[i]->storage_offset() + storage.origin != input.offset || storage.layout() != input.layout) return false;
-    if (input.shared == i) {
+    if (tensors[i]->storage_offset() + storage.base_offset != input.offset || storage.layout() != input.layout)
+      return false;
+    if (input.first_sharer == i) {
       first.push_back(storage.held().block);
-    } else if (storage.held().block != storage_of(*tensors[input.shared]).held().block) {
+    } else if (storage.held().block != storage_of(*tensors[input.first_sharer]).held().block) {
       return false;
     }
   }
   return all_different(first);
 }
 
-// The sizes and strides of inputs are part of the kernel itself: others are a mistake of who calls.
+// Sizes and strides of the inputs are part of the kernel itself: others are a mistake of the caller.
 void check_shapes(const Variant& variant, const Tensors& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Variant::Input& input = variant.inputs[i];
@@ -79,9 +80,9 @@ void check_shapes(const Variant& variant, const Tensors& tensors) {
   }
 }
 
-// The Python object: subclasses have a method `prepare`, which adds the variant for such inputs.
+// The Python object. Subclasses have a method `prepare`, which adds the variant for the inputs that it is given.
 struct CompiledKernel {
-  PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // the one used last comes first
+  PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // most recently used first
 };
 
 CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
@@ -89,7 +90,7 @@ CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKer
 std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
   auto& variants = kernel.variants;
   const auto found =
-      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return fits(*variant, tensors); });
+      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return matches(*variant, tensors); });
   if (found == variants.end()) return nullptr;
   std::rotate(variants.begin(), found, found + 1);
   return variants.front();
@@ -107,8 +108,8 @@ Tensors tensors_in(PyObject* tuple) {
 
 PyObject* listeners = nullptr;  // a list
 
-void tell_listeners(const py::object& launch) {
-  // A listener may end its listening.
+void notify_listeners(const py::object& launch) {
+  // A copy of the list, since a listener may remove itself.
   for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
 }
 
@@ -126,13 +127,13 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   const c10::DeviceIndex device =
       tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
   const py::list results(variant->outputs.size());
-  Few<at::Tensor> made;
+  InlineVector<at::Tensor> made;
   for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
   for (const at::Tensor& output : made) tensors.push_back(&output);
   if (variant->plan) {
     const OriginScope origin(variant->name);
     launch_jobplan(variant->plan, tensors);
-    if (PyList_GET_SIZE(listeners) > 0) tell_listeners(variant->launch);
+    if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
   }
   for (size_t i = 0; i < made.size(); ++i)
     PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
@@ -155,11 +156,11 @@ void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes
                     " were given");
   std::vector<at::Tensor> held;
   for (const at::Tensor* tensor : tensors) held.push_back(*tensor);
-  const std::vector<Place> places = argument_places(held);
-  for (size_t i = 0; i < places.size(); ++i) {
+  const std::vector<ArgumentPlacement> placements = argument_placements(held);
+  for (size_t i = 0; i < placements.size(); ++i) {
     auto [size, strides] = shapes[i].cast<std::pair<spyre::Dims, spyre::Dims>>();
-    variant->inputs.push_back({*places[i].layout, places[i].offset, static_cast<size_t>(places[i].shared),
-                               std::move(size), std::move(strides)});
+    variant->inputs.push_back({*placements[i].layout, placements[i].offset,
+                               static_cast<size_t>(placements[i].first_sharer), std::move(size), std::move(strides)});
   }
   for (const py::handle output : outputs) variant->outputs.push_back(output_of(output.cast<py::dict>()));
   variant->plan = std::move(plan);
@@ -180,20 +181,6 @@ void delete_kernel(PyObject* self) {
   type->tp_free(self);
   Py_DECREF(type);
 }
-
-// --- guards
-
-constexpr const char* kLayout = "spyre layout";
-
-PyObject* has_layout(PyObject* expected, PyObject* tensor) {
-  HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "expected a tensor, not ", Py_TYPE(tensor)->tp_name);
-  const auto* layout = static_cast<const spyre::Layout*>(PyCapsule_GetPointer(expected, kLayout));
-  return PyBool_FromLong(storage_of(THPVariable_Unpack(tensor)).layout() == *layout);
-  END_HANDLE_TH_ERRORS
-}
-
-PyMethodDef has_layout_method = {"lies_like", has_layout, METH_O, nullptr};
 
 }  // namespace
 
@@ -225,16 +212,6 @@ void bind_compiled_kernels(py::module_& module) {
       py::arg("inputs"));
   method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
   module.attr("CompiledKernel") = type;
-}
-
-py::object lies_like(const at::Tensor& tensor) {
-  auto layout = std::make_unique<spyre::Layout>(storage_of(tensor).layout());
-  const auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(layout.get(), kLayout, [](PyObject* self) {
-    delete static_cast<spyre::Layout*>(PyCapsule_GetPointer(self, kLayout));
-  }));
-  if (!capsule) throw py::error_already_set();
-  layout.release();
-  return py::reinterpret_steal<py::object>(PyCFunction_New(&has_layout_method, capsule.ptr()));
 }
 
 }  // namespace torch_spyre

@@ -1,4 +1,3 @@
-// For the benchmarks: the card's C++ API timed from inside, and what this machine can do at all.
 #include "python/measure.h"
 
 #include <barrier>
@@ -12,7 +11,9 @@
 #include <immintrin.h>
 #endif
 
-#include "runtime/storage.h"
+#include "runtime/device.h"
+#include "runtime/dtypes.h"
+#include "runtime/storage_view.h"
 
 namespace torch_spyre {
 
@@ -47,7 +48,7 @@ spyre::HostView host_view(const at::Tensor& tensor) {
   return {tensor.data_ptr(), host_type(tensor.scalar_type()), tensor.sizes().vec(), tensor.strides().vec(), {}};
 }
 
-// Best seconds of a body that every thread carries out for its share, from when all begin until all are done.
+// The best seconds for all threads to run `body`, from when all begin until all are done.
 template <typename Body>
 double best_seconds_of_threads(int threads, int repeats, const Body& body) {
   double best = 1e9;
@@ -71,18 +72,18 @@ double best_seconds_of_threads(int threads, int repeats, const Body& body) {
 
 // More chains than the latency of a multiply-add times the units of any machine, and no more than it has registers.
 constexpr int kChains = 12;
-constexpr int64_t kTurns = 1 << 20;
+constexpr int64_t kRounds = 1 << 20;
 
-// Each runs kTurns turns of kChains independent multiply-adds in registers and gives the operations of all lanes. The
+// Each runs kRounds rounds of kChains independent multiply-adds in registers and gives the operations of all lanes. The
 // chains begin with different numbers, or compilers would run one.
 double multiply_add_portable(float* out) {
   constexpr int kLanes = 4;
   float sums[kChains * kLanes];
   for (int i = 0; i < kChains * kLanes; ++i) sums[i] = *out + static_cast<float>(i);
-  for (int64_t turn = 0; turn < kTurns; ++turn)
+  for (int64_t round = 0; round < kRounds; ++round)
     for (float& sum : sums) sum = sum * 0.5f + 1.0f;
   for (const float sum : sums) *out += sum;
-  return 2.0 * kTurns * kChains * kLanes;
+  return 2.0 * kRounds * kChains * kLanes;
 }
 
 #if defined(__x86_64__)
@@ -90,20 +91,20 @@ __attribute__((target("avx2,fma"))) double multiply_add_avx2(float* out) {
   __m256 sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(*out + static_cast<float>(i));
   const __m256 half = _mm256_set1_ps(0.5f), one = _mm256_set1_ps(1.0f);
-  for (int64_t turn = 0; turn < kTurns; ++turn)
+  for (int64_t round = 0; round < kRounds; ++round)
     for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, half, one);
   for (const __m256& sum : sums) *out += _mm256_cvtss_f32(sum);
-  return 2.0 * kTurns * kChains * 8;
+  return 2.0 * kRounds * kChains * 8;
 }
 
 __attribute__((target("avx512f"))) double multiply_add_avx512(float* out) {
   __m512 sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(*out + static_cast<float>(i));
   const __m512 half = _mm512_set1_ps(0.5f), one = _mm512_set1_ps(1.0f);
-  for (int64_t turn = 0; turn < kTurns; ++turn)
+  for (int64_t round = 0; round < kRounds; ++round)
     for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, half, one);
   for (const __m512& sum : sums) *out += _mm512_cvtss_f32(sum);
-  return 2.0 * kTurns * kChains * 16;
+  return 2.0 * kRounds * kChains * 16;
 }
 #endif
 
@@ -126,15 +127,15 @@ uint64_t sum_of(const uint64_t* from, int64_t count) {
 double measure_multiply_add(int threads, int repeats) {
   check_threads(threads);
   check_repeats(repeats);
-  struct alignas(64) Share {
+  struct alignas(64) Part {
     float sum = 0;
     double operations = 0;
   };
-  std::vector<Share> shares(threads);
+  std::vector<Part> parts(threads);
   const double best = best_seconds_of_threads(
-      threads, repeats, [&](int thread) { shares[thread].operations = multiply_add(&shares[thread].sum); });
+      threads, repeats, [&](int thread) { parts[thread].operations = multiply_add(&parts[thread].sum); });
   double operations = 0;
-  for (const Share& share : shares) operations += share.operations;
+  for (const Part& part : parts) operations += part.operations;
   return operations / best;
 }
 
@@ -146,17 +147,17 @@ double measure_stream(int64_t bytes_read, int64_t bytes_written, int threads, in
     TORCH_CHECK_VALUE(bytes >= 0 && bytes <= kMost, "needs 0 to ", kMost, " bytes, not ", bytes);
   const int64_t read = bytes_read / threads / 8, written = bytes_written / threads / 8;  // words of 8 bytes
   const int64_t copied = std::min(read, written);
-  struct alignas(64) Share {
+  struct alignas(64) Part {
     std::vector<uint64_t> from, to;
     uint64_t sum = 0;
   };
-  std::vector<Share> shares(threads);
-  for (Share& share : shares) share.from.assign(read, 1), share.to.assign(written, 0);
+  std::vector<Part> parts(threads);
+  for (Part& part : parts) part.from.assign(read, 1), part.to.assign(written, 0);
   return best_seconds_of_threads(threads, repeats, [&](int thread) {
-    Share& share = shares[thread];
-    std::memcpy(share.to.data(), share.from.data(), copied * 8);
-    std::memset(share.to.data() + copied, 1, (written - copied) * 8);
-    share.sum += sum_of(share.from.data() + copied, read - copied);
+    Part& part = parts[thread];
+    std::memcpy(part.to.data(), part.from.data(), copied * 8);
+    std::memset(part.to.data() + copied, 1, (written - copied) * 8);
+    part.sum += sum_of(part.from.data() + copied, read - copied);
   });
 }
 

@@ -1,4 +1,5 @@
-// Device and pinned host memory as PyTorch's allocators.
+#include "runtime/allocator.h"
+
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/library.h>
@@ -6,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "runtime/blocking.h"
+#include "runtime/device.h"
 #include "runtime/storage.h"
 
 namespace torch_spyre {
@@ -14,14 +17,14 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
-// PyTorch hands a deleter nothing but the block, so each card has a deleter of its own.
+// PyTorch gives a deleter the block alone, so each card has a deleter of its own.
 template <int index>
 void release(void* block) {
   if (!spyre::Runtime::started() || spyre::Runtime::forked()) return;
   spyre::Runtime::get().card(index).memory().release(static_cast<spyre::Block*>(block));
 }
-constexpr std::array<c10::DeleterFnPtr, 8> kRelease = {release<0>, release<1>, release<2>, release<3>,
-                                                       release<4>, release<5>, release<6>, release<7>};
+constexpr std::array<c10::DeleterFnPtr, kMaxCards> kRelease = {release<0>, release<1>, release<2>, release<3>,
+                                                               release<4>, release<5>, release<6>, release<7>};
 
 void release_pinned(void* block) {
   if (!spyre::Runtime::started() || spyre::Runtime::forked()) return;
@@ -90,7 +93,7 @@ struct PinnedAllocator final : at::HostAllocator {
     if (bytes == 0) return {nullptr, c10::kCPU};
     spyre::Memory& memory = spyre::Runtime::get().pinned();
     spyre::Block* block = nullptr;
-    waiting([&] { block = memory.allocate(bytes); });
+    run_blocking([&] { block = memory.allocate(bytes); });
     return {memory.device_pointer(block), block, &release_pinned, c10::kCPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -135,7 +138,8 @@ c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, kRelease[device], where};
   spyre::Card& on = card(device);
   spyre::Block* block = nullptr;
-  waiting([&] { block = on.allocate(bytes); });  // for memory that queued work still uses, if no other is left
+  // Where no other memory is left, this waits for memory that queued work still uses.
+  run_blocking([&] { block = on.allocate(bytes); });
   return {on.memory().device_pointer(block), block, kRelease[device], where};
 }
 
@@ -166,7 +170,7 @@ spyre::Held pinned_block(const c10::DataPtr& data) {
 
 namespace {
 
-// How torch itself makes storages for this device: untyped bytes, or a window on memory that exists already.
+// torch makes storages for this device with this function: untyped bytes, or a storage on memory that exists already.
 c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c10::SymInt size_bytes,
                                             c10::DataPtr data, c10::Allocator*, bool resizable) {
   const auto bytes = static_cast<size_t>(size_bytes.expect_int());
@@ -178,11 +182,7 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t, c
   const bool placed = data.device().type() == kSpyre && data.device().has_index();
   if (!data.get()) data = allocate(placed ? data.device().index() : current_device(), bytes);
   auto storage = c10::make_intrusive<SpyreStorageImpl>(bytes, std::move(data), &the_allocator, resizable);
-  storage->untyped = true;
-  storage->size = {static_cast<int64_t>(bytes)};
-  storage->strides = {1};
-  storage->set_layout(spyre::default_layout(storage->size, storage->strides, spyre::DataFormat::SENINT8));
-  storage->find_block();
+  storage->set_untyped();
   return storage;
 }
 

@@ -1,4 +1,4 @@
-// The device's random generator: numbers are made on the host by PyTorch's own CPU generator and sent to the card,
+// The device's random generator. PyTorch's CPU generator draws the numbers on the host, and they are sent to the card,
 // so that a seed gives the same numbers as on the CPU.
 #pragma once
 
@@ -30,7 +30,7 @@ class SpyreGeneratorImpl final : public c10::GeneratorImpl {
 };
 
 const at::Generator& default_generator(c10::DeviceIndex device);
-// The CPU generator to draw from when an op got this one (or none).
+// The CPU generator to draw from for an op that was given this generator, or none. A CPU generator draws as it is.
 at::Generator host_generator(const std::optional<at::Generator>& given, c10::DeviceIndex device);
 
 }  // namespace torch_spyre

@@ -2,8 +2,11 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "runtime/allocator.h"
+#include "runtime/blocking.h"
 #include "runtime/device.h"
-#include "runtime/storage.h"
+#include "runtime/dtypes.h"
+#include "runtime/streams.h"
 
 namespace torch_spyre {
 
@@ -34,7 +37,7 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits = 0;
     for (int i = 0; i < static_cast<int>(c10::NUMBER_OF_DEVICE_CAPABILITIES) && i < 64; ++i)
-      if (supported(static_cast<at::ScalarType>(i))) capability.capability_data.capability_bits |= 1ULL << i;
+      if (is_supported(static_cast<at::ScalarType>(i))) capability.capability_data.capability_bits |= 1ULL << i;
     return capability;
   }
 
@@ -48,7 +51,7 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device device) const override { return make(resolve(device), 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     const auto index = resolve(device);
-    return make(index, new_stream(index, high_priority));
+    return make(index, stream_from_pool(index, high_priority));
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     return getStreamFromGlobalPool(device, priority != 0);
@@ -61,12 +64,12 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     return card(stream.device_index()).engine().finished(stream_of(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    waiting([&] { card(stream.device_index()).synchronize(static_cast<int>(stream.id())); });
+    run_blocking([&] { card(stream.device_index()).synchronize(static_cast<int>(stream.id())); });
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     resolve(index);
     if (!spyre::Runtime::started()) return;  // nothing was ever queued
-    waiting([&] { card(index).synchronize(); });
+    run_blocking([&] { card(index).synchronize(); });
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     static_cast<c10::DeviceAllocator*>(device_allocator())->recordStream(data, stream);
@@ -83,7 +86,8 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     return !event || spyre::Runtime::get().engine().finished(*event_of(event));
   }
   void synchronizeEvent(void* event) const override {
-    if (event) waiting([&] { spyre::Runtime::get().engine().wait(*event_of(event), spyre::Runtime::interrupted); });
+    if (event)
+      run_blocking([&] { spyre::Runtime::get().engine().wait(*event_of(event), spyre::Runtime::interrupted); });
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete event_of(event); }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {

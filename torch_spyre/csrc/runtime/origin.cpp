@@ -1,6 +1,6 @@
-// The line of a call is found without the GIL, which ops run without and which may be long in coming: a thread may look
-// at its own frames, which no other thread changes. Code objects that were met are kept, so that their addresses stay
-// theirs; that takes the GIL, once for each.
+// The line of a call is found without the GIL: ops run without it, and acquiring it may take long. A thread may read
+// its own frames, since no other thread changes them. Code objects that were seen are kept alive, so that no other code
+// object gets their address; that takes the GIL once for each.
 #include "runtime/origin.h"
 
 #include <Python.h>
@@ -89,7 +89,7 @@ class Codes {
     const Code kind =
         is_library(py::str(py::handle(code->co_filename)).cast<std::string>()) ? Code::library : Code::users;
     const std::lock_guard lock(mutex_);
-    if (known_.size() >= kMost) return Code::unknown;  // a program that makes code as it goes
+    if (known_.size() >= kMost) return Code::unknown;  // a program that generates code without end
     if (known_.emplace(code, kind).second) Py_INCREF(code);
     return kind;
   }

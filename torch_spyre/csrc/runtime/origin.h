@@ -1,4 +1,5 @@
-// Where an op was called: its name, and the line of the user's program. An error may surface long after the call.
+// The origin of queued work: the op, and the line of the user's program that called it. An error may surface long after
+// the call.
 #pragma once
 
 #include <string>
@@ -7,11 +8,11 @@
 
 namespace torch_spyre {
 
-// The one text of its kind, which stays for good: for names of ops.
+// The one copy of this text, which is never freed: for names of ops.
 const std::string* interned(const std::string& text);
 
-// What this thread submits while this lives comes from this op, called where the Python program of this thread stands;
-// inside another one it changes nothing.
+// While it lives, work that this thread submits has this op as its origin, and the line of Python that the thread
+// executes. A nested scope changes nothing: the outermost op is the one that the user called.
 class OriginScope {
  public:
   explicit OriginScope(const std::string* op);

@@ -1,12 +1,16 @@
-// A storage that knows its layout.
+// Storages with a device layout.
 //
 // The layout belongs to the storage; tensors over it keep plain host sizes, strides and offsets. A storage without
 // a dtype (torch.UntypedStorage) keeps host bytes as they are until a tensor gives it one.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "runtime/device.h"
+#include <atomic>
+
+#include "card/card.h"
+#include "runtime/dtypes.h"
 
 namespace torch_spyre {
 
@@ -19,26 +23,28 @@ class SpyreStorageImpl final : public c10::StorageImpl {
   at::ScalarType dtype = at::kByte;
   spyre::Dims size, strides;
   bool untyped = false;
-  // Host elements between the allocation's start and this storage's element 0 (imported views).
-  int64_t origin = 0;
-  // Another storage whose memory this one shows; that one's owner may free or move it.
+  // Host elements between the start of the allocation and element 0 of this storage: not 0 in imported views only.
+  int64_t base_offset = 0;
+  // The storage whose memory this one shares; its owner may free or move that memory.
   const SpyreStorageImpl* base = nullptr;
-  // The bytes past the host shape, up to nbytes(), were zeros and have no place on the card.
+  // The bytes after the host shape, up to nbytes(), are zeros without memory on the card.
   bool zero_tail = false;
 
   const spyre::Held& held() const { return held_; }
   // Whether there is memory, and it is still the memory that was shared.
   bool alive() const { return held_.block && (!base || (base->alive() && base->held_.block == held_.block)); }
-  const spyre::Layout& layout() const;  // built on first use when it is the default
+  const spyre::Layout& layout() const;  // a default layout is built on first use
   bool has_default_layout() const;
   // Host elements that tensors over this storage can reach.
   int64_t elements() const;
   void set_layout(spyre::Layout layout);
-  // The type to convert by: untyped bytes are moved as they are.
+  // The type that transfers convert from and to; untyped bytes are moved unconverted.
   spyre::HostType type() const { return untyped ? spyre::HostType::I8 : host_type(dtype); }
-  // Replaces memory and description; contents are the caller's business.
+  // Makes this a storage of nbytes() host bytes without a dtype, over the memory of its data pointer.
+  void set_untyped();
+  // Replaces memory and description; the caller has copied the contents.
   void adopt(size_t bytes, c10::DataPtr data, SpyreStorageImpl&& description);
-  void find_block();  // after data_ptr was set
+  void find_block();  // call it after setting data_ptr
 
  private:
   spyre::Held held_;
@@ -46,64 +52,25 @@ class SpyreStorageImpl final : public c10::StorageImpl {
 };
 
 SpyreStorageImpl& storage_of(const at::Tensor& tensor);
-// The storage itself, or for one that torch made around an address of ours (from_blob, DLPack) a window on its memory.
+// The storage itself; or, where torch made a plain storage around a device address (from_blob, DLPack), a storage that
+// shares the memory at that address.
 c10::Storage spyre_storage(const c10::Storage& storage);
-// Sizes as the card's memory needs them: max(device bytes, host bytes).
+
+// Elements from the first to the last that a strided host tensor reaches, both included.
+int64_t host_elements(c10::IntArrayRef size, c10::IntArrayRef strides);
+// Whether a strided host tensor has neither gaps between its elements nor overlaps.
+bool is_dense(c10::IntArrayRef size, c10::IntArrayRef strides);
+// The size of a storage for PyTorch: max(device bytes, host bytes).
 size_t storage_bytes(int64_t device_bytes, c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype);
 
-// A view in the elements of its storage. Complex numbers lie on the card as they do on the host, in pairs of float32:
-// a complex tensor is a view of a float32 storage, whatever that storage's layout.
-struct StoredView {
-  at::ScalarType dtype;
-  spyre::Dims size, strides;
-  int64_t offset;
-};
-StoredView as_stored(at::ScalarType dtype, c10::IntArrayRef size, c10::IntArrayRef strides, int64_t offset);
-// Elements of the storage that one of a tensor takes.
-inline int64_t parts(at::ScalarType dtype) { return dtype == at::kComplexFloat ? 2 : 1; }
-
-// New storages.
 c10::intrusive_ptr<SpyreStorageImpl> make_storage(c10::IntArrayRef size, c10::IntArrayRef strides, at::ScalarType dtype,
                                                   c10::DeviceIndex device, const spyre::Layout* layout = nullptr);
 c10::intrusive_ptr<SpyreStorageImpl> make_contiguous_storage(c10::IntArrayRef size, at::ScalarType dtype,
                                                              c10::DeviceIndex device);
-// The same memory under another layout.
+c10::intrusive_ptr<SpyreStorageImpl> make_untyped_storage(size_t bytes, c10::DeviceIndex device);
+// A storage on the memory of `base`, read through another layout.
 c10::intrusive_ptr<SpyreStorageImpl> alias_storage(const at::Tensor& base, c10::IntArrayRef size,
                                                    c10::IntArrayRef strides, at::ScalarType dtype,
                                                    const spyre::Layout& layout);
-
-// Gives the storage a new host shape; its elements keep their host offsets, as many as fit.
-void reshape_storage(SpyreStorageImpl& storage, c10::IntArrayRef size, c10::IntArrayRef strides);
-void resize_storage_bytes(SpyreStorageImpl& storage, size_t bytes);
-// Turns untyped bytes into elements of `dtype`, laid out for a tensor of this shape where that covers the storage.
-void give_dtype(SpyreStorageImpl& storage, at::ScalarType dtype, int64_t offset, c10::IntArrayRef size,
-                c10::IntArrayRef strides);
-
-spyre::DeviceView device_view(const at::Tensor& tensor);
-spyre::DeviceView whole_view(SpyreStorageImpl& storage);
-
-// PyTorch copies untyped storages through uint8 tensors over them. Over a typed storage such a tensor stands for the
-// bytes that its elements have on the host, which only copies and fills can make.
-bool byte_window(const at::Tensor& tensor);
-// All of a typed storage as host bytes, padding as zeros, and back.
-at::Tensor read_bytes(SpyreStorageImpl& storage);
-void write_bytes(SpyreStorageImpl& storage, const at::Tensor& bytes);
-
-// Raises unless the elements of such a view are all inside the storage: its padding is nobody's.
-// A tensor may come to reach into the zeros behind a storage's host shape: they get a place then.
-void reach_zero_tail(SpyreStorageImpl& storage, const StoredView& view);
-void check_inside(const SpyreStorageImpl& storage, const StoredView& view);
-
-// The allocator of device memory, and of pinned host memory.
-c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes);
-// The block behind a data pointer; `own` says whether our allocator handed it out (else it is a window on another
-// storage's memory).
-spyre::Held block_of(const c10::DataPtr& data, bool& own);
-c10::Allocator* device_allocator();
-c10::Allocator* pinned_allocator();
-bool is_pinned(const void* pointer);
-// The block of a pinned host tensor (null block where it is not pinned).
-spyre::Held pinned_block(const c10::DataPtr& data);
-void register_allocators();
 
 }  // namespace torch_spyre

@@ -1,7 +1,15 @@
 #include "runtime/upload.h"
 
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
 #include <mutex>
 #include <sstream>
+#include <vector>
+
+#include "runtime/blocking.h"
+#include "runtime/device.h"
 
 namespace torch_spyre {
 
@@ -9,27 +17,28 @@ namespace {
 
 using Losses = std::shared_ptr<spyre::Bf16Losses>;
 
-class Watch {
+// Follows bf16 uploads until they have been carried out, and warns once of finite values outside of the card's range.
+class LossWatch {
  public:
   Losses follow(const spyre::HostView& values) {
     const std::lock_guard lock(mutex_);
-    if (told_ || values.type != spyre::HostType::BF16) return nullptr;
+    if (warned_ || values.type != spyre::HostType::BF16) return nullptr;
     sent_.push_back({std::make_shared<spyre::Bf16Losses>(), values.size});
     return sent_.back().losses;
   }
 
-  void tell(const Losses& arrived) {
+  void warn(const Losses& arrived) {
     std::string message;
     {
       const std::lock_guard lock(mutex_);
       for (size_t i = sent_.size(); i-- > 0;) {
         const Losses& losses = sent_[i].losses;
-        if (losses != arrived && losses.use_count() > 1) continue;  // on its way
+        if (losses != arrived && losses.use_count() > 1) continue;  // the copy is still under way
         if (losses->saturated() + losses->vanished() > 0) message = message_of(sent_[i]);
         sent_.erase(sent_.begin() + static_cast<ptrdiff_t>(i));
       }
       if (message.empty()) return;
-      told_ = true;
+      warned_ = true;
       sent_.clear();
     }
     TORCH_WARN(message);
@@ -57,21 +66,21 @@ class Watch {
 
   std::mutex mutex_;
   std::vector<Sent> sent_;
-  bool told_ = false;
+  bool warned_ = false;
 };
 
-Watch& watch() {
-  static Watch watch;
+LossWatch& watch() {
+  static LossWatch watch;
   return watch;
 }
 
 }  // namespace
 
-void send(c10::DeviceIndex device, const spyre::DeviceView& to, spyre::HostView from, int stream,
-          spyre::Card::Wait wait) {
+void upload(c10::DeviceIndex device, const spyre::DeviceView& to, spyre::HostView from, int stream,
+            spyre::Card::Wait wait) {
   from.losses = watch().follow(from);
-  waiting([&] { card(device).to_card(to, from, stream, wait); });
-  watch().tell(wait == spyre::Card::Wait::yes ? from.losses : nullptr);
+  run_blocking([&] { card(device).to_card(to, from, stream, wait); });
+  watch().warn(wait == spyre::Card::Wait::yes ? from.losses : nullptr);
 }
 
 }  // namespace torch_spyre

@@ -1,7 +1,5 @@
-// Kernels: from a plain description (dictionaries, lists, numbers) to a validated JobPlan, and its launch.
-#include "python/job_plan.h"
+#include "python/kernel_description.h"
 
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -9,16 +7,17 @@
 #include <cmath>
 
 #include "card/limits.h"
-#include "card/work.h"
-#include "runtime/storage.h"
+#include "runtime/device.h"
 
 namespace py = pybind11;
 
 namespace torch_spyre {
 
+void refuse(const std::string& where, const std::string& why) { throw spyre::InvalidProgram(where + ": " + why); }
+
 namespace {
 
-// A few words of what was given, which may be of any size and depth.
+// A short text for a value of any size and depth.
 std::string shown(const py::handle& given) {
   constexpr size_t kMost = 80;
   PyObject* const text = PyObject_Repr(given.ptr());
@@ -32,10 +31,6 @@ std::string shown(const py::handle& given) {
 
 bool is_text(const py::handle& given, const char* text) {
   return py::isinstance<py::str>(given) && PyUnicode_CompareWithASCIIString(given.ptr(), text) == 0;
-}
-
-[[noreturn]] void refuse(const std::string& where, const std::string& why) {
-  throw spyre::InvalidProgram(where + ": " + why);
 }
 
 template <typename Value>
@@ -57,15 +52,15 @@ Value field(const py::dict& from, const char* name, const std::string& where, Va
   return from.contains(name) ? field<Value>(from, name, where) : otherwise;
 }
 
-// Refuses what has a key that is not among the known ones: a misspelt field must not be ignored.
-void only(const py::dict& from, std::initializer_list<const char*> known, const std::string& where) {
+// Refuses a dictionary with an unknown key: a misspelt field must not be ignored.
+void check_fields(const py::dict& from, std::initializer_list<const char*> known, const std::string& where) {
   for (const auto& [key, value] : from) {
     if (std::none_of(known.begin(), known.end(), [key = key](const char* name) { return is_text(key, name); }))
       refuse(where, "unknown field " + shown(key));
   }
 }
 
-// JSON has no inf and no nan: they may be given as text.
+// A number; JSON has no inf and no nan, which are given as text.
 double number(const py::handle& from, const char* name, const std::string& where) {
   constexpr std::pair<const char*, double> kNamed[] = {{"inf", INFINITY}, {"-inf", -INFINITY}, {"nan", NAN}};
   for (const auto& [text, value] : kNamed)
@@ -77,19 +72,19 @@ double number(const py::handle& from, const char* name, const std::string& where
   }
 }
 
-// "%2" stands for number 2 of a launch; -1 where it is no such text.
-int launch_number(const py::handle& from, const std::string& where) {
+// The index of a runtime scalar: "%2" stands for number 2 of a launch. -1 for anything else.
+int runtime_scalar(const py::handle& from, const std::string& where) {
   if (!py::isinstance<py::str>(from) || PyUnicode_GetLength(from.ptr()) > 16) return -1;
   if (PyUnicode_GetLength(from.ptr()) == 0 || PyUnicode_ReadChar(from.ptr(), 0) != '%') return -1;
   const auto text = shown(from), digits = text.substr(2, text.size() - 3);  // without quotes and sign
   int number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   const bool whole = error == std::errc() && end == digits.data() + digits.size();
-  if (!whole || number < 0 || number >= spyre::limits::kNumbers) refuse(where, text + " is no number of a launch");
+  if (!whole || number < 0 || number >= spyre::limits::kNumbers) refuse(where, text + " is no runtime scalar");
   return number;
 }
 
-// As _C.DataFormats, or by name.
+// A format as a member of _C.DataFormats, or by its name.
 spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
   if (!from.contains("format") || !py::isinstance<py::str>(from["format"]))
     return field<spyre::DataFormat>(from, "format", where, spyre::DataFormat::SEN169_FP16);
@@ -99,14 +94,14 @@ spyre::DataFormat format_field(const py::dict& from, const std::string& where) {
   refuse(where, "there is no format " + shown(from["format"]));
 }
 
-// Before as many are read.
-void few(const char* name, size_t count, size_t most, const std::string& where) {
+// Checks the length of a list before its entries are read.
+void check_count(const char* name, size_t count, size_t most, const std::string& where) {
   if (count > most)
     refuse(where, std::string("the field '") + name + "' has " + std::to_string(count) + " entries, the limit is " +
                       std::to_string(most));
 }
 
-// A text that ends up in messages.
+// A text that messages will show.
 std::string text_field(const py::dict& from, const char* name, const std::string& where) {
   auto text = field<std::string>(from, name, where, "");
   if (text.size() > spyre::limits::kText)
@@ -117,11 +112,11 @@ std::string text_field(const py::dict& from, const char* name, const std::string
 
 spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
   if (from.contains("value")) {
-    only(from, {"value", "format"}, where);
-    const int given = launch_number(from["value"], where);
-    return {-1, 0, {}, format_field(from, where), -1, given < 0 ? number(from["value"], "value", where) : 0, given};
+    check_fields(from, {"value", "format"}, where);
+    const int scalar = runtime_scalar(from["value"], where);
+    return {-1, 0, {}, format_field(from, where), -1, scalar < 0 ? number(from["value"], "value", where) : 0, scalar};
   }
-  only(from, {"argument", "lx", "offset", "strides", "format", "stick", "core_strides"}, where);
+  check_fields(from, {"argument", "lx", "offset", "strides", "format", "stick", "core_strides"}, where);
   const bool in_lx = from.contains("lx");
   if (in_lx == from.contains("argument")) refuse(where, "has the field 'argument' or the field 'lx', one of them");
   spyre::Operand operand{in_lx ? spyre::kLx : field<int>(from, "argument", where),
@@ -133,7 +128,7 @@ spyre::Operand parse_operand(const py::dict& from, const std::string& where) {
 }
 
 spyre::Indirect parse_indirect(const py::dict& from, const std::string& where) {
-  only(from, {"operand", "extent", "stride", "stick"}, where);
+  check_fields(from, {"operand", "extent", "stride", "stick"}, where);
   return {field<int>(from, "operand", where), field<int64_t>(from, "extent", where),
           field<int64_t>(from, "stride", where), field<bool>(from, "stick", where, false)};
 }
@@ -143,18 +138,20 @@ py::dict entry_of(const py::handle& entry, const std::string& where) {
   return entry.cast<py::dict>();
 }
 
+}  // namespace
+
 spyre::Program parse_program(const py::dict& from, const std::string& name,
                              const std::vector<int64_t>& argument_bytes) {
   spyre::Program program{name, argument_bytes, {}};
   const auto steps = field<py::list>(from, "steps", "program '" + name + "'");
-  few("steps", steps.size(), spyre::limits::kSteps, "program '" + name + "'");
+  check_count("steps", steps.size(), spyre::limits::kSteps, "program '" + name + "'");
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::string where = "program '" + name + "', step " + std::to_string(i);
     const py::dict given = entry_of(steps[i], where);
-    only(given,
-         {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced", "checked",
-          "indirect", "tile", "staging", "special", "turn"},
-         where);
+    check_fields(given,
+                 {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced",
+                  "checked", "indirect", "tile", "staging", "special", "turn"},
+                 where);
     spyre::Step step;
     if (!given.contains("op")) refuse(where, "lacks the field 'op'");
     step.op = spyre::op_code(text_field(given, "op", where));
@@ -164,7 +161,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.source = text_field(given, "source", where);
     step.function = text_field(given, "function", where);
     for (const py::handle value : field<py::list>(given, "constants", where, py::list())) {
-      const int which = launch_number(value, where);
+      const int which = runtime_scalar(value, where);
       if (which >= 0) step.numbers.emplace_back(step.constants.size(), which);
       step.constants.push_back(which < 0 ? number(value, "constants", where) : 0);
     }
@@ -175,7 +172,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.special = field<bool>(given, "special", where, false);
     step.turn = field<bool>(given, "turn", where, false);
     const auto operands = field<py::list>(given, "operands", where);
-    few("operands", operands.size(), spyre::limits::kOperands, where);
+    check_count("operands", operands.size(), spyre::limits::kOperands, where);
     for (size_t o = 0; o < operands.size(); ++o) {
       const std::string which = where + ", operand " + std::to_string(o);
       step.operands.push_back(parse_operand(entry_of(operands[o], which), which));
@@ -187,7 +184,9 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
   return program;
 }
 
-// Held by a plan and dropped on any thread, so the reference is let go under the GIL.
+namespace {
+
+// A reference that a plan holds and any thread may drop: it is dropped under the GIL.
 std::shared_ptr<py::object> shared(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
             py::gil_scoped_acquire gil;
@@ -195,7 +194,7 @@ std::shared_ptr<py::object> shared(py::object object) {
           }};
 }
 
-// A host step sees the plan's buffers as bytearrays and may change them in place.
+// A host step gets the plan's buffers as bytearrays and may change them in place.
 std::function<void(std::vector<std::string>&)> host_step(py::object body) {
   return [body = shared(std::move(body))](std::vector<std::string>& buffers) {
     py::gil_scoped_acquire gil;
@@ -220,20 +219,20 @@ std::string buffer_bytes(const py::handle& buffer, const std::string& where) {
 
 }  // namespace
 
-std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
+std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& description) {
   spyre::JobPlan plan;
-  if (!code.contains("name")) refuse("kernel", "lacks the field 'name'");
-  plan.name = text_field(code, "name", "kernel");
+  if (!description.contains("name")) refuse("kernel", "lacks the field 'name'");
+  plan.name = text_field(description, "name", "kernel");
   const std::string where = "kernel '" + plan.name + "'";
-  plan.argument_bytes = field<std::vector<int64_t>>(code, "arguments", where);
-  plan.allocations = field<std::vector<int64_t>>(code, "allocate", where, {});
-  for (const py::handle buffer : field<py::list>(code, "buffers", where, py::list()))
+  plan.argument_bytes = field<std::vector<int64_t>>(description, "arguments", where);
+  plan.allocations = field<std::vector<int64_t>>(description, "allocate", where, {});
+  for (const py::handle buffer : field<py::list>(description, "buffers", where, py::list()))
     plan.buffers.push_back(buffer_bytes(buffer, where));
   std::vector<int64_t> all_bytes = plan.argument_bytes;
   all_bytes.insert(all_bytes.end(), plan.allocations.begin(), plan.allocations.end());
   spyre::Card& on = card(-1);
-  const auto steps = field<py::list>(code, "steps", where);
-  few("steps", steps.size(), spyre::limits::kSteps, where);
+  const auto steps = field<py::list>(description, "steps", where);
+  check_count("steps", steps.size(), spyre::limits::kSteps, where);
   size_t all_steps = 0;
   for (const py::handle entry : steps) {
     if (!py::isinstance<py::dict>(entry)) refuse(where, "a step is not a dictionary");
@@ -245,7 +244,7 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
     if (type == "Compute") {
       step.type = Type::Compute;
       spyre::Program program = parse_program(field<py::dict>(given, "program", where), plan.name, all_bytes);
-      few("steps", all_steps += program.steps.size(), spyre::limits::kSteps, where);
+      check_count("steps", all_steps += program.steps.size(), spyre::limits::kSteps, where);
       step.program = on.prepare(std::move(program));
     } else if (type == "HostCompute") {
       step.type = Type::HostCompute;
@@ -263,82 +262,6 @@ std::shared_ptr<const spyre::JobPlan> prepare_kernel(const py::dict& code) {
     plan.steps.push_back(std::move(step));
   }
   return on.prepare(std::move(plan));
-}
-
-std::vector<double> time_of_steps(const py::list& steps, const std::vector<int>& fresh) {
-  py::dict given;
-  given["steps"] = steps;
-  const spyre::Clock& clock = card(-1).clock();
-  std::vector<double> found;
-  const spyre::Program program = parse_program(given, "asked about", {});
-  spyre::check_shapes(program, card(-1).limits());
-  for (const spyre::Step& step : program.steps) {
-    spyre::Program asked{"asked about", {}, {step}};
-    if (const int read = found.size() < fresh.size() ? fresh[found.size()] : -1; read >= 0) {
-      if (read >= static_cast<int>(step.operands.size()) || step.operands[read].is_constant())
-        refuse("time_of_steps, step " + std::to_string(found.size()),
-               "fresh: operand " + std::to_string(read) + " is none that is read from memory");
-      spyre::Step before = step;
-      before.op = spyre::OpCode::fill;
-      before.operands = {step.operands[read]};
-      before.indirect.clear();
-      asked.steps.insert(asked.steps.begin(), before);
-    }
-    const spyre::StepTime time = spyre::step_times(asked, clock).back();
-    if (!(1000 * (time.begin_ns + time.total_ns) <= static_cast<double>(spyre::limits::kTime)))
-      refuse("time_of_steps, step " + std::to_string(found.size()), "extents: takes longer than can be counted");
-    found.push_back(static_cast<double>(spyre::picoseconds(time)) / 1e6);
-  }
-  return found;
-}
-
-py::list step_times(const spyre::JobPlan& plan) {
-  py::list found;
-  for (const spyre::JobStep& job : plan.steps) {
-    if (!job.program) continue;
-    const std::vector<spyre::StepTime> times = spyre::step_times(*job.program, card(-1).clock());
-    for (size_t i = 0; i < times.size(); ++i) {
-      const spyre::Step& step = job.program->steps[i];
-      const spyre::StepTime& time = times[i];
-      py::dict row;
-      row["op"] = spyre::name(step.op);
-      row["function"] = step.function;
-      row["source"] = step.source;
-      row["extents"] = step.extents;
-      row["slices"] = step.slices;
-      row["us"] = (time.begin_ns + time.total_ns) / 1000;
-      row["begin_us"] = time.begin_ns / 1000;
-      row["compute_us"] = time.compute_ns / 1000;
-      row["memory_us"] = time.memory_ns / 1000;
-      row["ring_us"] = time.ring_ns / 1000;
-      row["bytes_read"] = time.bytes_read;
-      row["bytes_written"] = time.bytes_written;
-      row["bytes_ring"] = time.bytes_ring;
-      found.append(row);
-    }
-  }
-  return found;
-}
-
-void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::ArrayRef<const at::Tensor*> tensors,
-                    const std::vector<double>& numbers) {
-  const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0]->device().index();
-  std::vector<spyre::Held> arguments;
-  arguments.reserve(tensors.size());
-  for (const at::Tensor* tensor : tensors) {
-    TORCH_CHECK(tensor->device() == c10::Device(kSpyre, device), "kernel '", plan->name,
-                "' takes tensors of one card, got one on ", tensor->device());
-    const SpyreStorageImpl& storage = storage_of(*tensor);
-    TORCH_CHECK(storage.alive() || tensor->numel() == 0, "kernel '", plan->name, "' got a tensor without memory");
-    arguments.push_back(storage.held());
-  }
-  if (debugging()) {
-    std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));
-    for (const at::Tensor* tensor : tensors) line += "; " + storage_of(*tensor).layout().str();
-    log_line(line);
-  }
-  // The plan's own memory may have to wait for work that is queued.
-  waiting([&] { card(device).launch(plan, std::move(arguments), current_stream(device), numbers); });
 }
 
 }  // namespace torch_spyre
