@@ -466,3 +466,40 @@ def test_halves_that_the_host_has_not_are_computed_in_fp32():
     assert found.dtype == torch.float16
     expected = torch.nn.functional.interpolate(x.float(), **options)
     torch.testing.assert_close(found.cpu().float(), expected, rtol=2**-8, atol=2**-8)
+
+
+# The host refuses halves, and computes one result in the input's dtype and one in float32.
+STATISTICS = """
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+using Results = std::tuple<at::Tensor, at::Tensor>;
+
+Results compute(const at::Tensor& x) {
+  TORCH_CHECK_NOT_IMPLEMENTED(x.scalar_type() == at::kFloat, "not implemented for '", x.scalar_type(), "'");
+  return {x.div(3), x.div(3)};
+}
+
+Results shapes(const at::Tensor& x) {
+  return {x.new_empty(x.sizes()), x.new_empty(x.sizes(), x.options().dtype(at::kFloat))};
+}
+
+TORCH_LIBRARY(spyre_test, m) { m.def("statistics(Tensor x) -> (Tensor, Tensor)"); }
+TORCH_LIBRARY_IMPL(spyre_test, CPU, m) { m.impl("statistics", compute); }
+TORCH_LIBRARY_IMPL(spyre_test, Meta, m) { m.impl("statistics", shapes); }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::torch_spyre.ops.fallbacks.FallbackWarning")
+def test_a_float32_result_of_halves_is_not_rounded(tmp_path):
+    from torch.utils.cpp_extension import load
+
+    source = tmp_path / "statistics.cpp"
+    source.write_text(STATISTICS)
+    load("spyre_test_statistics", [str(source)], build_directory=str(tmp_path), is_python_module=False)
+    for dtype in (torch.float16, torch.bfloat16):
+        x = X.to(dtype)
+        narrow, wide = torch.ops.spyre_test.statistics(x.to("spyre"))
+        assert narrow.dtype == dtype and wide.dtype == torch.float32
+        assert torch.equal(wide.cpu(), X / 3)

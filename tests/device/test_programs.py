@@ -75,7 +75,7 @@ def test_numbers_that_do_not_fit_the_plan():
     with pytest.raises(ValueError, match="'k' takes 1 numbers, 2 were given"):
         _C.launch_jobplan(plan, tensors, [1.0, 2.0])
     for wrong in ("%", "%-1", "%x", "%70000"):
-        with pytest.raises(ValueError, match=f"'{wrong}' is no number of a launch"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is no runtime scalar"):
             _C.prepare_kernel(kernel(scaled(wrong)))
     words = [{"argument": i, "strides": [STICK, 4], "format": "IEEE_INT32"} for i in (0, 1)]
     step = program("elementwise", (4, 32), function="mul", operands=[*words, {"value": "%0", "format": "IEEE_INT32"}])

@@ -28,7 +28,7 @@ def add_matrices(op, args) -> dict | None:
         "copies": [],
         "returns": [("output", 0)],
         "resize": [],
-        "numbers": None,
+        "runtime_scalars": None,
     }
 
 
@@ -125,7 +125,7 @@ def test_kernels_for_other_calls_are_refused(monkeypatch, compiled):
         "copies": [],
         "returns": [],
         "resize": [],
-        "numbers": None,
+        "runtime_scalars": None,
     }
     monkeypatch.setattr(eager, "compile_call", lambda *call: nothing)
     with pytest.raises(IndexError, match="a kernel names tensor 7 of 1"):
@@ -185,14 +185,14 @@ def test_a_tensor_without_memory_is_an_error(compiled):
 
 def test_places_of_arguments():
     x, y = random(5), random(5)
-    (layout, offset, shared), (_, further, other), (*_, own) = _C.argument_places([x, x[1:], y])
+    (layout, offset, shared), (_, further, other), (*_, own) = _C.argument_placements([x, x[1:], y])
     assert layout == x.device_tensor_layout() and (offset, further) == (0, 128) and (shared, other, own) == (0, 0, 2)
-    assert [first for *_, first in _C.argument_places([y, x, y[1:], x[2:], y, x])] == [0, 1, 0, 1, 0, 1]
+    assert [first for *_, first in _C.argument_placements([y, x, y[1:], x[2:], y, x])] == [0, 1, 0, 1, 0, 1]
 
 
 def test_tensors_that_lie_alike():
     x = random()
     by_rows = torch.spyre.SpyreTensorLayout([4, 128], [128, 1], torch.float16, [1, 0])
-    like_x, turned = _C.lies_like(x), x.to(device_layout=by_rows)
+    like_x, turned = _C.layout_guard(x), x.to(device_layout=by_rows)
     assert like_x(x) and like_x(random()) and like_x(x.t())
-    assert not like_x(turned) and not like_x(random(5)) and not _C.lies_like(turned)(x)
+    assert not like_x(turned) and not like_x(random(5)) and not _C.layout_guard(turned)(x)

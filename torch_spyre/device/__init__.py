@@ -147,7 +147,7 @@ def current_device() -> int:
 
 
 def _index_of(device: torch.device | str | int | None) -> int:
-    """The card that a device argument means; none means the current card. Raises for one that is not there."""
+    """The index of a device argument; None stands for the current card. Raises for a card that does not exist."""
     if device is None:
         return current_device()
     if isinstance(device, int):
@@ -166,7 +166,7 @@ def _index_of(device: torch.device | str | int | None) -> int:
 
 
 def set_device(device: torch.device | str | int) -> None:
-    """Make a card this thread's current one. Raises for one that is not there."""
+    """Make a card this thread's current one. Raises for a card that does not exist."""
     _C.set_device(_index_of(device))
 
 

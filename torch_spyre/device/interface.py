@@ -1,4 +1,4 @@
-"""The device as torch.compile's generic code asks for it."""
+"""The interface through which Dynamo and Inductor ask about the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SpyreDeviceProperties", "SpyreInterface"]
 
 
 class SpyreInterface(DeviceInterface):
-    """Answers of ``torch.spyre`` in the shape that Dynamo and Inductor expect."""
+    """``torch.spyre`` in the form that Dynamo and Inductor expect."""
 
     device = torch.spyre.device  # type: ignore[attr-defined]
     Event = streams.Event

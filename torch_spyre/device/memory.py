@@ -1,4 +1,4 @@
-"""Memory of the card: what is allocated, what is cached, what is free."""
+"""Memory of the card: allocated, cached and free."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def device_memory_used(device: Any = None) -> int:
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """What :func:`memory_stats` gives, with a dictionary for each part of a name."""
+    """The statistics of :func:`memory_stats`, with a dictionary for each part of a name."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
         *parts, last = name.split(".")

@@ -1,4 +1,4 @@
-"""What a card is: its size, its mode, its name."""
+"""Properties of a card: its size, its mode, its name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def is_tf32_supported() -> bool:
-    """Whether products may take fp32 numbers for shorter ones: they never do."""
+    """Whether products may round fp32 numbers to tf32: they never do."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""The device's random generators. Numbers are made on the host, so a seed gives the CPU's numbers."""
+"""The device's random generators. They draw on the host, so a seed gives the same numbers as on the CPU."""
 
 from __future__ import annotations
 

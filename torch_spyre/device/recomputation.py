@@ -1,6 +1,6 @@
-"""Random ops that a compiled backward pass runs again, from the state that the card's generator had in the forward.
+"""Random ops that a compiled backward pass runs again, from the state that the card's generator had before.
 
-PyTorch has an op each that saves the state and that sets it, with an implementation per device it knows by name.
+PyTorch has one op that saves the state and one that sets it, with an implementation for each device that it knows.
 """
 
 from __future__ import annotations

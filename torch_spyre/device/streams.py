@@ -110,9 +110,9 @@ def synchronize(device: Any = None) -> None:
 
 @atexit.register
 def _finish() -> None:
-    """Let queued work end while there is an interpreter: host callbacks need it, and errors want to be seen.
+    """Wait for queued work while the interpreter still runs: host callbacks need it, and errors are printed.
 
-    Unless Ctrl-C ends the program: nobody wants to wait then.
+    A program that ends with Ctrl-C does not wait.
     """
     if not _C.runtime_started() or _C.in_bad_fork():
         return

@@ -59,7 +59,7 @@ def compile_call(
     ("argument", i), ("output", j) or None. Where there is something to ``resize``, that is all there is to do: the call
     with its outputs resized is another one. Tensors of a call are counted on the card only, with lists flattened.
 
-    The arguments at the positions ``open`` are numbers that other such calls may have others in place of. ``numbers``
+    The arguments at the positions ``open`` are numbers for which other such calls have others. ``runtime_scalars``
     says which of them a launch takes, and how: (which, with the other sign, rounded to a dtype). It is None where the
     description holds only for the numbers of this call.
     """
@@ -217,7 +217,7 @@ class _Call:
         self.tensors = [tensor for tensor in tensors if tensor.device.type == DEVICE_NAME]
         # Tensors on the host have no dimensions: they are numbers, or tensors that the kernel makes.
         self.numbers = {id(tensor): tensor.item() for tensor in tensors if tensor.device.type != DEVICE_NAME}
-        self.places = _C.argument_places(self.tensors)
+        self.places = _C.argument_placements(self.tensors)
         views = [(p, t.dtype, t.size(), t.stride()) for p, t in zip(self.places, self.tensors, strict=True)]
         self.first = [views.index(view) for view in views]  # of the tensors that are one and the same view
         self.inputs = sorted(set(self.first))
@@ -245,7 +245,7 @@ class _Call:
             plan, made, numbers = self._compile(results, apart)
         return _description(
             plan=plan,
-            numbers=numbers,
+            runtime_scalars=numbers,
             arguments=[i for i in self.inputs if self.tensors[i].numel()],
             outputs=[_output(**output) for output in made],
             copies=[(target, output) for output, target in enumerate(apart)],
@@ -584,7 +584,7 @@ def _compile(
 
 def _description(**fields: Any) -> Description:
     empty: Description = {"plan": None, "arguments": [], "outputs": [], "copies": [], "returns": [], "resize": []}
-    return empty | {"numbers": None} | fields
+    return empty | {"runtime_scalars": None} | fields
 
 
 def _output(size: Any, stride: Any, dtype: torch.dtype | str, layout: Any) -> dict[str, Any]:

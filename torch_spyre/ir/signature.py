@@ -21,4 +21,4 @@ class Argument:
 
 def signature_of(tensors: Sequence[torch.Tensor]) -> tuple[Argument, ...]:
     """The arguments that a kernel is compiled for."""
-    return tuple(Argument(*place) for place in _C.argument_places(tensors))
+    return tuple(Argument(*place) for place in _C.argument_placements(tensors))

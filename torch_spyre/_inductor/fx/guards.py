@@ -69,7 +69,7 @@ def LAYOUT_MATCH(builder: Any, guard: Guard) -> None:  # noqa: N802 - Dynamo nam
     """The tensor lies on the card as it did when the code was compiled."""
     tensor = builder.get(guard)
     part = f"{builder.arg_ref(guard)}.device_tensor_layout() == {_C.get_spyre_tensor_layout(tensor)}"
-    builder.get_guard_manager(guard).add_lambda_guard(_C.lies_like(tensor), [part], guard.user_stack)
+    builder.get_guard_manager(guard).add_lambda_guard(_C.layout_guard(tensor), [part], guard.user_stack)
 
 
 def LAYOUT_DEFAULT(builder: Any, guard: Guard) -> None:  # noqa: N802

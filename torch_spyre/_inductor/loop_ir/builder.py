@@ -478,7 +478,7 @@ def as_kept(value: Any, dtype: torch.dtype) -> Any:
     """A number as a tensor of this dtype would bring it to the card."""
     if is_open(value):
         return value.kept_as(dtype)
-    return float(int(value)) if is_integer(dtype) else _C.as_kept(value, dtype)
+    return float(int(value)) if is_integer(dtype) else _C.round_to_device(value, dtype)
 
 
 def fitting(value: Any, dtype: torch.dtype) -> Any:

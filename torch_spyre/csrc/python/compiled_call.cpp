@@ -1,0 +1,217 @@
+// Calls of compiled kernels. Generated code does little else, so this is the host's cost of a call: one function finds
+// the variant for the placement of the inputs, allocates the outputs and launches, without Python and pybind11.
+#include "python/compiled_call.h"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "aten/factories.h"
+#include "runtime/argument_placement.h"
+#include "runtime/launch.h"
+#include "runtime/origin.h"
+#include "runtime/storage.h"
+
+namespace py = pybind11;
+
+namespace torch_spyre {
+
+namespace {
+
+constexpr size_t kInline = 16;  // arguments that a call keeps on the stack
+template <typename Value>
+using InlineVector = c10::SmallVector<Value, kInline>;
+using Tensors = InlineVector<const at::Tensor*>;
+
+// A kernel as it was compiled for inputs with this placement.
+struct Variant {
+  struct Input {
+    spyre::Layout layout;
+    int64_t offset;
+    size_t first_sharer;  // the first input in the same memory
+    spyre::Dims size, strides;
+  };
+  std::vector<Input> inputs;
+  std::shared_ptr<const spyre::JobPlan> plan;  // null: nothing to compute
+  std::vector<Output> outputs;
+  py::object launch;        // listeners get it
+  const std::string* name;  // for messages
+};
+
+bool all_different(InlineVector<const spyre::Block*>& blocks) {
+  if (blocks.size() > kInline) {
+    std::sort(blocks.begin(), blocks.end());
+    return std::adjacent_find(blocks.begin(), blocks.end()) == blocks.end();
+  }
+  for (auto block = blocks.begin(); block != blocks.end(); ++block)
+    if (std::find(blocks.begin(), block, *block) != block) return false;
+  return true;
+}
+
+bool matches(const Variant& variant, const Tensors& tensors) {
+  if (variant.inputs.size() != tensors.size()) return false;
+  InlineVector<const spyre::Block*> first;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Variant::Input& input = variant.inputs[i];
+    const SpyreStorageImpl& storage = storage_of(*tensors[i]);
+    if (tensors[i]->storage_offset() + storage.base_offset != input.offset || storage.layout() != input.layout)
+      return false;
+    if (input.first_sharer == i) {
+      first.push_back(storage.held().block);
+    } else if (storage.held().block != storage_of(*tensors[input.first_sharer]).held().block) {
+      return false;
+    }
+  }
+  return all_different(first);
+}
+
+// Sizes and strides of the inputs are part of the kernel itself: others are a mistake of the caller.
+void check_shapes(const Variant& variant, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Variant::Input& input = variant.inputs[i];
+    const c10::IntArrayRef size = tensors[i]->sizes(), strides = tensors[i]->strides();
+    bool same = size.equals(input.size);
+    for (size_t d = 0; same && d < size.size(); ++d) same = size[d] <= 1 || strides[d] == input.strides[d];
+    TORCH_CHECK_VALUE(same || (tensors[i]->numel() == 0 && size.equals(input.size)), "input ", i,
+                      " of a kernel has sizes ", size, " and strides ", strides, ", it was compiled for sizes ",
+                      c10::IntArrayRef(input.size), " and strides ", c10::IntArrayRef(input.strides));
+  }
+}
+
+// The Python object. Subclasses have a method `prepare`, which adds the variant for the inputs that it is given.
+struct CompiledKernel {
+  PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // most recently used first
+};
+
+CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
+
+std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
+  auto& variants = kernel.variants;
+  const auto found =
+      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return matches(*variant, tensors); });
+  if (found == variants.end()) return nullptr;
+  std::rotate(variants.begin(), found, found + 1);
+  return variants.front();
+}
+
+Tensors tensors_in(PyObject* tuple) {
+  Tensors tensors;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    PyObject* each = PyTuple_GET_ITEM(tuple, i);
+    TORCH_CHECK_TYPE(THPVariable_Check(each), "a kernel takes tensors, not ", Py_TYPE(each)->tp_name);
+    tensors.push_back(&THPVariable_Unpack(each));
+  }
+  return tensors;
+}
+
+PyObject* listeners = nullptr;  // a list
+
+void notify_listeners(const py::object& launch) {
+  // A copy of the list, since a listener may remove itself.
+  for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
+}
+
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+  Tensors tensors = tensors_in(arguments);
+  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
+  if (!variant) {
+    py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
+    variant = find(kernel_in(self), tensors);
+    TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
+  }
+  check_shapes(*variant, tensors);
+  const c10::DeviceIndex device =
+      tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
+  const py::list results(variant->outputs.size());
+  InlineVector<at::Tensor> made;
+  for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
+  for (const at::Tensor& output : made) tensors.push_back(&output);
+  if (variant->plan) {
+    const OriginScope origin(variant->name);
+    launch_jobplan(variant->plan, tensors);
+    if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  }
+  for (size_t i = 0; i < made.size(); ++i)
+    PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
+  return results.inc_ref().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+Output output_of(const py::dict& description) {
+  Output output{description["size"].cast<spyre::Dims>(), description["stride"].cast<spyre::Dims>(),
+                description["dtype"].cast<at::ScalarType>(), description["layout"].cast<spyre::Layout>()};
+  drop_default_layout(output);
+  return output;
+}
+
+void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes, const py::list& outputs,
+                 std::shared_ptr<const spyre::JobPlan> plan, py::object launch) {
+  auto variant = std::make_shared<Variant>();
+  const Tensors tensors = tensors_in(inputs.ptr());
+  TORCH_CHECK_VALUE(shapes.size() == tensors.size(), "a kernel takes ", shapes.size(), " inputs, ", tensors.size(),
+                    " were given");
+  std::vector<at::Tensor> held;
+  for (const at::Tensor* tensor : tensors) held.push_back(*tensor);
+  const std::vector<ArgumentPlacement> placements = argument_placements(held);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    auto [size, strides] = shapes[i].cast<std::pair<spyre::Dims, spyre::Dims>>();
+    variant->inputs.push_back({*placements[i].layout, placements[i].offset,
+                               static_cast<size_t>(placements[i].first_sharer), std::move(size), std::move(strides)});
+  }
+  for (const py::handle output : outputs) variant->outputs.push_back(output_of(output.cast<py::dict>()));
+  variant->plan = std::move(plan);
+  variant->launch = std::move(launch);
+  variant->name = interned("compiled kernel '" + (variant->plan ? variant->plan->name : "") + "'");
+  kernel_in(self).variants.push_back(std::move(variant));
+}
+
+PyObject* new_kernel(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self) new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+  return self;
+}
+
+void delete_kernel(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  std::destroy_at(&kernel_in(self).variants);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+}  // namespace
+
+void bind_compiled_kernels(py::module_& module) {
+  listeners = py::list().release().ptr();
+  module.attr("launch_listeners") = py::handle(listeners);
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_kernel)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(delete_kernel)},
+                                {Py_tp_call, reinterpret_cast<void*>(call)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"torch_spyre._C.CompiledKernel", sizeof(CompiledKernel), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  const auto type = py::reinterpret_steal<py::object>(PyType_FromSpec(&spec));
+  if (!type) throw py::error_already_set();
+  const auto method = [&](const char* name, auto body, const auto&... extra) {
+    type.attr(name) = py::cpp_function(body, py::name(name), py::is_method(type), extra...);
+  };
+  method(
+      "add_variant",
+      [](const py::object& self, const py::tuple& inputs, const py::list& shapes, const py::list& outputs,
+         const std::shared_ptr<spyre::JobPlan>& plan,
+         const py::object& launch) { add_variant(self.ptr(), inputs, shapes, outputs, plan, launch); },
+      py::arg("inputs"), py::arg("shapes"), py::arg("outputs"), py::arg("plan"), py::arg("launch"));
+  method(
+      "has_variant",
+      [](const py::object& self, const py::tuple& inputs) {
+        return find(kernel_in(self.ptr()), tensors_in(inputs.ptr())) != nullptr;
+      },
+      py::arg("inputs"));
+  method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
+  module.attr("CompiledKernel") = type;
+}
+
+}  // namespace torch_spyre

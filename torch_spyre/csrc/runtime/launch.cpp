@@ -1,0 +1,32 @@
+#include "runtime/launch.h"
+
+#include "runtime/blocking.h"
+#include "runtime/device.h"
+#include "runtime/logging.h"
+#include "runtime/storage.h"
+#include "runtime/streams.h"
+
+namespace torch_spyre {
+
+void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::ArrayRef<const at::Tensor*> tensors,
+                    const std::vector<double>& runtime_scalars) {
+  const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0]->device().index();
+  std::vector<spyre::Held> arguments;
+  arguments.reserve(tensors.size());
+  for (const at::Tensor* tensor : tensors) {
+    TORCH_CHECK(tensor->device() == c10::Device(kSpyre, device), "kernel '", plan->name,
+                "' takes tensors of one card, got one on ", tensor->device());
+    const SpyreStorageImpl& storage = storage_of(*tensor);
+    TORCH_CHECK(storage.alive() || tensor->numel() == 0, "kernel '", plan->name, "' got a tensor without memory");
+    arguments.push_back(storage.held());
+  }
+  if (logging_enabled()) {
+    std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));
+    for (const at::Tensor* tensor : tensors) line += "; " + storage_of(*tensor).layout().str();
+    log_line(line);
+  }
+  // Memory for the plan's own allocations may have to wait for queued work.
+  run_blocking([&] { card(device).launch(plan, std::move(arguments), current_stream(device), runtime_scalars); });
+}
+
+}  // namespace torch_spyre
