@@ -1,12 +1,12 @@
 // Attention against a plain double computation, and the same bits however it is cut.
-#include "card/attention.h"
+#include "card/kernels/attention.h"
 
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "card/card.h"
-#include "card/work.h"
+#include "card/program/step_work.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -1,10 +1,10 @@
 // Integers: matrix products against the plain loop, and division by zero.
-#include "card/compute.h"
+#include "card/kernels/compute.h"
 
 #include <random>
 
 #include "card/error.h"
-#include "card/products.h"
+#include "card/kernels/matmul_tasks.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -1,10 +1,10 @@
 // Passes behind products, part by part, against the same program step by step.
-#include "card/epilogue.h"
+#include "card/fusion/epilogue.h"
 
 #include <random>
 
-#include "card/compute.h"
-#include "card/products.h"
+#include "card/kernels/compute.h"
+#include "card/kernels/matmul_tasks.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -1,5 +1,5 @@
 // iota, gather, scatter, scan, argreduce and topk against plain loops over points.
-#include "card/index_ops.h"
+#include "card/kernels/index_ops.h"
 
 #include <algorithm>
 #include <cmath>

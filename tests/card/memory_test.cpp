@@ -1,4 +1,4 @@
-#include "card/memory.h"
+#include "card/memory/memory.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

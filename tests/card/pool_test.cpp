@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "card/engine.h"
+#include "card/engine/engine.h"
 #include "streams.h"
 #include "testing.h"
 

@@ -1,5 +1,5 @@
 // Programs and plans: what is refused, and what they do.
-#include "card/program.h"
+#include "card/program/program.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,8 @@
 #include <random>
 
 #include "card/card.h"
-#include "card/work.h"
+#include "card/kernels/copy_fill.h"
+#include "card/program/step_work.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "card/tile_ops.h"
+#include "card/card.h"
 #include "compiled.h"
 #include "copy.h"
 #include "eager.h"

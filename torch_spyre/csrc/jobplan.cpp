@@ -8,8 +8,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "card/limits.h"
-#include "card/work.h"
+#include "card/card.h"
 #include "storage.h"
 
 namespace py = pybind11;

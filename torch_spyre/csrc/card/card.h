@@ -10,14 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "clock.h"
-#include "engine.h"
-#include "formats.h"
-#include "hardware.h"
-#include "layout.h"
-#include "memory.h"
-#include "program.h"
-#include "transfer.h"
+#include "card/clock/clock.h"
+#include "card/clock/hardware.h"
+#include "card/engine/engine.h"
+#include "card/error.h"
+#include "card/memory/layout.h"
+#include "card/memory/memory.h"
+#include "card/numeric/formats.h"
+#include "card/numeric/tile_ops.h"
+#include "card/program/limits.h"
+#include "card/program/program.h"
+#include "card/program/step_work.h"
 
 namespace spyre {
 

@@ -1,0 +1,28 @@
+// Whether points of one step meet in memory. Cores and host threads take points in any order, so what a point writes no
+// other point may write or read: the result would depend on who came first.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "card/program/program.h"
+
+namespace spyre {
+
+// A whole number between `low` and `high`, `factor` times which is added to a sum.
+struct Term {
+  int64_t factor, low, high;
+};
+
+// Whether some choice of the numbers makes the sum lie in [low, high]. Exact, but for searches that would take too
+// long: those are answered with yes. Numbers of a layout, in which larger strides lie behind all that smaller ones
+// reach, take a few steps.
+bool can_sum(std::vector<Term> terms, int64_t low, int64_t high);
+
+// Whether two points that differ in a dimension that is not folded write one byte.
+bool writes_twice(const Step& step);
+// Whether a point reads through this operand what another one writes. `same_memory`: they are operands of different
+// arguments for which a launch gave the same memory.
+bool reads_written(const Step& step, size_t operand, bool same_memory = false);
+
+}  // namespace spyre
