@@ -5,6 +5,8 @@
 
 #include "card/error.h"
 #include "card/kernels/matmul_tasks.h"
+#include "card/program/core_split.h"
+#include "card/program/step_ops.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -58,7 +60,7 @@ struct Product {
     step.operands = {c.operand(0, 0, 1), a.operand(1, 0, 2), transposed ? b.operand(2, 1, 2) : b.operand(2, 2, 1)};
   }
   void run() {
-    const Products products(step, 1);
+    const MatmulTasks products(step, 1);
     for (int64_t task = 0; task < products.tasks(); ++task)
       products.run(task, {c.bytes.data(), a.bytes.data(), b.bytes.data()});
   }

@@ -50,10 +50,10 @@ struct Sides {
     uint32_t state = 12345;
     for (std::byte& byte : from) byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
   }
-  Side target(std::vector<std::byte>& bytes, const Conversion& by) const {
+  ElementPointer target(std::vector<std::byte>& bytes, const Conversion& by) const {
     return {bytes.data() + shift[0], by.to_bytes};
   }
-  Side source(const Conversion& by) { return {from.data() + shift[1], by.from_bytes}; }
+  ElementPointer source(const Conversion& by) { return {from.data() + shift[1], by.from_bytes}; }
 };
 
 std::vector<int64_t> offsets(const Nest& nest, int side) {
@@ -64,7 +64,7 @@ std::vector<int64_t> offsets(const Nest& nest, int side) {
 
 std::vector<std::byte> naive_copy(const Nest& nest, Sides& sides, const Conversion& by) {
   std::vector<std::byte> expected = sides.to;
-  const Side to = sides.target(expected, by), from = sides.source(by);
+  const ElementPointer to = sides.target(expected, by), from = sides.source(by);
   const std::vector<int64_t> to_at = offsets(nest, 0), from_at = offsets(nest, 1);
   for (size_t i = 0; i < to_at.size(); ++i)
     by.convert(to.base + to_at[i] * by.to_bytes, from.base + from_at[i] * by.from_bytes, 1);

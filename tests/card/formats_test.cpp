@@ -12,6 +12,7 @@
 #include <random>
 
 #include "card/error.h"
+#include "card/numeric/simd.h"
 #include "testing.h"
 
 namespace spyre::detail {  // of formats.cpp

@@ -1,4 +1,4 @@
-// Segments against the same programs carried out step after step, bit for bit.
+// Fusion groups against the same programs run step after step, bit for bit.
 #include "card/fusion/fusion_group.h"
 
 #include <cstring>
@@ -6,6 +6,7 @@
 
 #include "card/fusion/split_at_writers.h"
 #include "card/kernels/compute.h"
+#include "card/program/core_split.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -165,7 +166,7 @@ Program random_program(const Space& space, std::mt19937& random, int arguments) 
 
 }  // namespace
 
-TEST("segment: random programs leave the bits that their steps leave one by one") {
+TEST("group: random programs leave the bits that their steps leave one by one") {
   std::mt19937 random(7);
   Engine engine(2, false);
   size_t together = 0, cut = 0;
@@ -175,11 +176,11 @@ TEST("segment: random programs leave the bits that their steps leave one by one"
                       random() % 2 == 0};
     const int arguments = 3;
     const Program program = random_program(space, random, arguments);
-    std::vector<Member> members;
+    std::vector<GroupStep> members;
     for (size_t i = 0; i < program.steps.size(); ++i)
-      if (const auto shape = shape_of(program.steps[i])) members.push_back(member_of(i, program.steps[i], *shape));
-    cut += in_pieces(members).size() > members.size();
-    Contents alone, segments;
+      if (const auto shape = shape_of(program.steps[i])) members.push_back(group_step_of(i, program.steps[i], *shape));
+    cut += split_at_writers(members).size() > members.size();
+    Contents alone, fused;
     for (int i = 0; i < arguments; ++i) {
       alone.arguments.emplace_back(size_t(128 * rows * space.sticks(kCodes)));
       for (std::byte& each : alone.arguments.back()) each = std::byte(random());
@@ -189,24 +190,24 @@ TEST("segment: random programs leave the bits that their steps leave one by one"
       }
     }
     alone.lx.resize(size_t(space.cores * kCoreBytes));
-    segments = alone;
+    fused = alone;
     for (size_t i = 0; i < program.steps.size(); ++i) run_alone(program, i, alone);
-    const auto schedule = schedule_of(program);
+    const auto plan = plan_fusion(program);
     size_t next = 0;
-    for (const Segment& segment : schedule->segments) {
-      CHECK(segment.begin == next);
-      next = segment.end;
-      if (segment.items.empty())
-        for (size_t i = segment.begin; i < segment.end; ++i) run_alone(program, i, segments);
+    for (const FusionGroup& group : plan->groups) {
+      CHECK(group.begin == next);
+      next = group.end;
+      if (group.items.empty())
+        for (size_t i = group.begin; i < group.end; ++i) run_alone(program, i, fused);
       else
-        run_segment(engine, program, segment, segments.bases(), segments.lx.data());
-      together += segment.items.empty() ? 0 : segment.end - segment.begin - 1;
+        run_group(engine, program, group, fused.bases(), fused.lx.data());
+      together += group.items.empty() ? 0 : group.end - group.begin - 1;
     }
     CHECK(next == program.steps.size());
-    for (int i = 0; i < arguments; ++i) CHECK(alone.arguments[i] == segments.arguments[i]);
+    for (int i = 0; i < arguments; ++i) CHECK(alone.arguments[i] == fused.arguments[i]);
   }
   CHECK(together > 5000);  // steps that did not run alone
-  CHECK(cut > 100);        // programs with steps in pieces
+  CHECK(cut > 100);        // programs with steps that were split
 }
 
 namespace {
@@ -235,26 +236,26 @@ void add(Program& program, const char* function, Dims extents, std::vector<Opera
 }
 
 // How many steps did not run alone; arguments are as step after step leaves them.
-size_t check_segments(const Program& program, Contents alone) {
-  Contents segments = alone;
+size_t check_groups(const Program& program, Contents alone) {
+  Contents fused = alone;
   Engine engine(1, false);
   size_t together = 0;
   for (size_t i = 0; i < program.steps.size(); ++i) run_alone(program, i, alone);
-  const auto schedule = schedule_of(program);
-  for (const Segment& segment : schedule->segments)
-    if (segment.items.empty()) {
-      for (size_t i = segment.begin; i < segment.end; ++i) run_alone(program, i, segments);
+  const auto plan = plan_fusion(program);
+  for (const FusionGroup& group : plan->groups)
+    if (group.items.empty()) {
+      for (size_t i = group.begin; i < group.end; ++i) run_alone(program, i, fused);
     } else {
-      together += segment.end - segment.begin;
-      run_segment(engine, program, segment, segments.bases(), segments.lx.data());
+      together += group.end - group.begin;
+      run_group(engine, program, group, fused.bases(), fused.lx.data());
     }
-  CHECK(alone.arguments == segments.arguments);
+  CHECK(alone.arguments == fused.arguments);
   return together;
 }
 
 }  // namespace
 
-TEST("segment: what was left in LX before, and is read beside what a segment leaves there") {
+TEST("group: what was left in LX before, and is read beside what a group leaves there") {
   const Space space{40, 128, 1};
   Program program;
   program.lx_bytes = kCoreBytes;
@@ -262,7 +263,7 @@ TEST("segment: what was left in LX before, and is read beside what a segment lea
   program.steps[0].checked = true;  // which runs by itself
   add(program, "neg", {40, 64}, {matrix(space, -1, kCodes), matrix(space, 1, kCodes)}, 1);
   add(program, "neg", {40, 128}, {matrix(space, 2, kCodes), matrix(space, -1, kCodes)}, 1);
-  CHECK(check_segments(program, filled(space, 0)) == 2);
+  CHECK(check_groups(program, filled(space, 0)) == 2);
 }
 
 namespace {
@@ -278,7 +279,7 @@ void add_fold(Program& program, Dims extents, std::vector<Operand> operands, Dim
 
 }  // namespace
 
-TEST("segment: a fold reads other points than those that the step before has written") {
+TEST("group: a fold reads other points than those that the step before has written") {
   const Space space{40, 320, 1};
   Program program;
   program.lx_bytes = kCoreBytes;
@@ -288,10 +289,10 @@ TEST("segment: a fold reads other points than those that the step before has wri
   add(program, "neg", {40, 256}, {matrix(space, -1, kCodes), matrix(space, 1, kCodes)}, 1);
   add_fold(program, {40, 256}, {numbers(space, kCodes), shifted}, {1, 1});
   add(program, "add", {40, 256}, {matrix(space, 2, kCodes), matrix(space, 1, kCodes), numbers(space, kCodes)}, 1);
-  CHECK(check_segments(program, filled(space, 0)) == 4);
+  CHECK(check_groups(program, filled(space, 0)) == 4);
 }
 
-TEST("segment: columns of several cores are folded to their end") {
+TEST("group: columns of several cores are folded to their end") {
   const Space space{12, 256, 4};
   Program program;
   program.lx_bytes = kCoreBytes;
@@ -307,12 +308,12 @@ TEST("segment: columns of several cores are folded to their end") {
   add_fold(program, extents, {sums, matrix(space, 2, kCodes)}, {4, 2});
   Contents contents = filled(space, 0);
   contents.lx.resize(8 * kCoreBytes);
-  CHECK(check_segments(program, contents) >= 2);
+  CHECK(check_groups(program, contents) >= 2);
 }
 
-// Rotary embeddings, x * cos + (-x2, x1) * sin, of heads side by side or behind each other: one pass, in which nothing
-// is left in LX.
-TEST("segment: halves of rows that change places") {
+// Rotary embeddings, x * cos + (-x2, x1) * sin, of heads side by side or behind each other: one fused loop, in which
+// nothing is left in LX.
+TEST("group: halves of rows that change places") {
   constexpr int64_t kSticks = 4, kRows = 40;
   for (const Dims& strides : {Dims{128, 128 * kRows * kSticks, 128 * kRows}, Dims{128, 128 * kRows, 3 * 128 * kRows}}) {
     Program program;
@@ -332,15 +333,15 @@ TEST("segment: halves of rows that change places") {
     add(program, "add", whole, {at(3), at(-1), at(-3)}, 1);
     Contents contents = filled({3 * kRows, 64 * kSticks, 1}, 0);
     contents.arguments.push_back(contents.arguments[0]);
-    CHECK(check_segments(program, contents) == 5);
-    const auto schedule = schedule_of(program);
-    CHECK(schedule->segments[0].items.size() == 1);
-    for (const View& view : schedule->segments[0].items[0].pass->views) CHECK(view.argument != kLx);
+    CHECK(check_groups(program, contents) == 5);
+    const auto plan = plan_fusion(program);
+    CHECK(plan->groups[0].items.size() == 1);
+    for (const OperandView& view : plan->groups[0].items[0].loop->views) CHECK(view.argument != kLx);
   }
 }
 
 // A row of two halves, both of which read the number that the fold of the first one overwrites.
-TEST("segment: what a fold overwrites is read by other points of the row") {
+TEST("group: what a fold overwrites is read by other points of the row") {
   const Space space{40, 128, 1};
   Program program;
   program.lx_bytes = kCoreBytes;
@@ -360,16 +361,16 @@ TEST("segment: what a fold overwrites is read by other points of the row") {
   add_fold(program, extents, {of_halves, each(-1)}, {1, 1, 1});
   add(program, "add", extents, {each(2), each(-1), of_halves}, 1);
   three();
-  CHECK(check_segments(program, filled(space, 0)) >= 2);
+  CHECK(check_groups(program, filled(space, 0)) >= 2);
 }
 
-TEST("segment: a NaN that an operation made has no sign of its own") {
+TEST("group: a NaN that an operation made has no sign of its own") {
   const Space space{4, 64, 1};
   for (const char* after : {"neg", "abs", "copy"}) {
     Program program;
     program.lx_bytes = kCoreBytes;
     add(program, "sub", {4, 64}, {matrix(space, -1, kFloats), matrix(space, 0, kCodes), matrix(space, 1, kCodes)}, 1);
     add(program, after, {4, 64}, {matrix(space, 2, kCodes), matrix(space, -1, kFloats)}, 1);
-    CHECK(check_segments(program, filled(space, 0x7fff)) == 2);  // inf - inf
+    CHECK(check_groups(program, filled(space, 0x7fff)) == 2);  // inf - inf
   }
 }

@@ -1,4 +1,4 @@
-// Products of whole steps, merged and cut for the host, bit for bit against each core's points one by one.
+// MatmulTasks of whole steps, merged and cut for the host, bit for bit against each core's points one by one.
 #include "card/kernels/matmul_tasks.h"
 
 #include <cmath>
@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "card/kernels/compute.h"
+#include "card/program/core_split.h"
+#include "card/program/step_ops.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -160,8 +162,8 @@ struct Case {
     const bool wide =
         step.operands[1].format == DataFormat::IEEE_FP32 && step.operands[2].format == step.operands[1].format;
     for (int core = 0; core < step.cores(); ++core)
-      for (Nest kept : kept_pieces(step, core)) {
-        const std::vector<Nest> folded = folded_pieces(step, core);
+      for (Nest kept : kept_nests(step, core)) {
+        const std::vector<Nest> folded = folded_nests(step, core);
         if (folded.empty()) continue;
         each(kept, 0, [&](const int64_t (&at)[kSides]) {
           Value sum = start;
@@ -183,15 +185,15 @@ struct Case {
 void check(Case& test, const std::vector<std::vector<std::byte>>& wanted) {
   for (const int threads : {1, 2, 5, 32}) {
     auto got = test.memory;
-    const Products products(test.step, threads);
-    for (int64_t task = products.tasks(); task-- > 0;) products.run(task, test.bases(got));
+    const MatmulTasks tasks(test.step, threads);
+    for (int64_t task = tasks.tasks(); task-- > 0;) tasks.run(task, test.bases(got));
     CHECK(got == wanted);
   }
 }
 
 }  // namespace
 
-TEST("products: batches, shared B, divisions and LX") {
+TEST("matmul tasks: batches, shared B, core splits and LX") {
   for (int i = 0; i < 60; ++i) {
     Case test(false);
     auto wanted = test.memory;
@@ -200,7 +202,7 @@ TEST("products: batches, shared B, divisions and LX") {
   }
 }
 
-TEST("products: the same of integers") {
+TEST("matmul tasks: the same of integers") {
   for (int i = 0; i < 15; ++i) {
     Case test(true);
     auto wanted = test.memory;
@@ -211,7 +213,7 @@ TEST("products: the same of integers") {
   }
 }
 
-TEST("products: rows that share B are one task's, columns are shared out") {
+TEST("matmul tasks: rows that share B are in one task, columns in several") {
   Step step;
   step.op = OpCode::matmul;
   step.extents = {4, 2, 4096, 4096};  // four queries of one key, two rows of each
@@ -219,9 +221,9 @@ TEST("products: rows that share B are one task's, columns are shared out") {
   step.operands = {{0, 0, {256, 128, 1024, 0}, DataFormat::SEN169_FP16, 2},
                    {1, 0, {256, 128, 0, 1024}, DataFormat::SEN169_FP16, 3},
                    {2, 0, {0, 0, 4096 * 128, 128}, DataFormat::SEN169_FP16, 2}};
-  CHECK(Products(step, 1).tasks() == 1);
+  CHECK(MatmulTasks(step, 1).tasks() == 1);
   for (const int threads : {2, 32}) {
-    const int64_t tasks = Products(step, threads).tasks();
+    const int64_t tasks = MatmulTasks(step, threads).tasks();
     CHECK(tasks >= threads && tasks <= 64);
   }
 }

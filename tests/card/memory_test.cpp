@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "card/memory/fault_handler.h"
 #include "testing.h"
 
 namespace {

@@ -1,10 +1,11 @@
-// Points of a step that meet in memory, against a search through all of them.
+// Dependence between points of a step, against a search through all of them.
 #include "card/program/point_dependence.h"
 
 #include <map>
 #include <random>
 #include <set>
 
+#include "card/program/core_split.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "card/card.h"
+#include "card/clock/work.h"
 #include "card/program/step_work.h"
 #include "testing.h"
 

@@ -1,4 +1,4 @@
-// Chains against the conversions and tile operations that define what their links do, on every instruction set this
+// Threaded ops against the conversions and tile operations that define what they do, on every instruction set this
 // machine has.
 #include "card/fusion/threaded_ops.h"
 
@@ -13,9 +13,9 @@
 #include "testing.h"
 
 namespace spyre::detail {
-decltype(Link::run) find_link(const char* simd, LinkKind kind, Source source, Source addend = Source::splat);
-decltype(Link::run) end_link(const char* simd);
-void run_chain(const char* simd, const Link* links, const Area& area);
+decltype(ThreadedOp::run) find_threaded_op(const char* simd, OpKind kind, Source source, Source addend = Source::splat);
+decltype(ThreadedOp::run) end_of_ops(const char* simd);
+void run_threaded_ops(const char* simd, const ThreadedOp* ops, const Area& area);
 std::span<const TileOp> tile_ops(const char* simd);
 }  // namespace spyre::detail
 
@@ -37,17 +37,18 @@ std::vector<const char*> levels() {
   return usable;
 }
 
-struct Chain {
+struct Ops {
   const char* simd;
-  std::vector<Link> links{};
-  Chain& add(LinkKind kind, Source source, void* at = nullptr, int64_t row_stride = 0, bool canonical = false) {
+  std::vector<ThreadedOp> ops{};
+  Ops& add(OpKind kind, Source source, void* at = nullptr, int64_t row_stride = 0, bool canonical = false) {
     if (source == Source::splat) row_stride = sizeof(float);
-    links.push_back({detail::find_link(simd, kind, source), static_cast<std::byte*>(at), row_stride, 128, canonical});
+    ops.push_back(
+        {detail::find_threaded_op(simd, kind, source), static_cast<std::byte*>(at), row_stride, 128, canonical});
     return *this;
   }
   void run(int64_t rows = kTileRows, int64_t lanes = kRow) {
-    links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
-    detail::run_chain(simd, links.data(), {rows, 1, lanes});
+    ops.push_back({detail::end_of_ops(simd), nullptr, 0, 0, false});
+    detail::run_threaded_ops(simd, ops.data(), {rows, 1, lanes});
   }
 };
 
@@ -66,28 +67,28 @@ bool same(const void* a, const void* b, size_t bytes) { return std::memcmp(a, b,
 
 }  // namespace
 
-TEST("chain: every code is decoded as a cast decodes it") {
+TEST("threaded ops: every code is decoded as a cast decodes it") {
   for (const char* simd : levels())
     for (int base = 0; base < 65536; base += kElements) {
       Tile tile, wanted;
       for (int64_t i = 0; i < kElements; ++i) tile.codes[i] = static_cast<uint16_t>(base + i);
       device_cast(HostType::F16, HostType::F32)(wanted.floats, tile.codes, kElements);
-      Chain{simd}
-          .add(LinkKind::load, Source::codes, tile.codes, 128)
-          .add(LinkKind::store, Source::floats, tile.floats, 256)
+      Ops{simd}
+          .add(OpKind::load, Source::codes, tile.codes, 128)
+          .add(OpKind::store, Source::floats, tile.floats, 256)
           .run();
       CHECK(same(tile.floats, wanted.floats, sizeof tile.floats));
     }
 }
 
-TEST("chain: what is folded is folded in the order of sticks, one or two at a time") {
+TEST("threaded ops: what is folded is folded in the order of sticks, one or two at a time") {
   constexpr int64_t kSticks = 6, kRows = 5;
   std::mt19937 random(4);
   for (const char* simd : levels())
-    for (const auto& [kind, halves] : {std::pair{LinkKind::fold_add, false},
-                                       {LinkKind::fold_add_halves, true},
-                                       {LinkKind::fold_mul, false},
-                                       {LinkKind::fold_mul_halves, true}}) {
+    for (const auto& [kind, halves] : {std::pair{OpKind::fold_add, false},
+                                       {OpKind::fold_add_halves, true},
+                                       {OpKind::fold_mul, false},
+                                       {OpKind::fold_mul_halves, true}}) {
       Tile tile;
       alignas(64) float given[kSticks * kRows * kRow], wanted[kRows * kRow];
       for (float& each : given) each = 0.5f + static_cast<float>(random() % 100000) * 0x1p-16f;
@@ -97,22 +98,22 @@ TEST("chain: what is folded is folded in the order of sticks, one or two at a ti
           for (int64_t lane = 0; lane < kRow; ++lane) {
             float& sum = wanted[row * kRow + (halves ? lane % (kRow / 2) : lane)];
             const float x = given[(stick * kRows + row) * kRow + lane];
-            sum = kind == LinkKind::fold_add || kind == LinkKind::fold_add_halves ? sum + x : sum * x;
+            sum = kind == OpKind::fold_add || kind == OpKind::fold_add_halves ? sum + x : sum * x;
           }
       for (const bool pairs : {false, true}) {
         std::fill_n(tile.floats, kRows * kRow, 0.75f);
-        Chain chain{simd};
-        chain.add(LinkKind::load, Source::floats, given, 256).add(kind, Source::floats, tile.floats, 256);
-        chain.links[0].stick_stride = kRows * kRow * 4;
-        chain.links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
-        detail::run_chain(simd, chain.links.data(), {kRows, kSticks, kRow, pairs});
+        Ops run{simd};
+        run.add(OpKind::load, Source::floats, given, 256).add(kind, Source::floats, tile.floats, 256);
+        run.ops[0].stick_stride = kRows * kRow * 4;
+        run.ops.push_back({detail::end_of_ops(simd), nullptr, 0, 0, false});
+        detail::run_threaded_ops(simd, run.ops.data(), {kRows, kSticks, kRow, pairs});
         for (int64_t row = 0; row < kRows; ++row)
           CHECK(same(tile.floats + row * kRow, wanted + row * kRow, (halves ? 32 : 64) * sizeof(float)));
       }
     }
 }
 
-TEST("chain: sums in fp64, of whole rows and of some lanes") {
+TEST("threaded ops: sums in fp64, of whole rows and of some lanes") {
   constexpr int64_t kSticks = 6, kRows = 5, kHalf = kRow / 2;
   std::mt19937 random(5);
   for (const char* simd : levels())
@@ -127,41 +128,41 @@ TEST("chain: sums in fp64, of whole rows and of some lanes") {
             wanted[row * kHalf + lane % kHalf] += double(given[(stick * kRows + row) * kRow + lane]);
       for (const bool pairs : {false, true}) {
         std::fill_n(sums, kRows * kHalf, 0.75);
-        Chain chain{simd};
-        chain.add(LinkKind::load, Source::floats, given, 256).add(LinkKind::fold_wide_add, Source::floats, sums, 256);
-        chain.links[0].stick_stride = kRows * kRow * 4;
-        chain.links.push_back({detail::end_link(simd), nullptr, 0, 0, false});
-        detail::run_chain(simd, chain.links.data(), {kRows, kSticks, lanes, pairs && lanes == kRow});
+        Ops run{simd};
+        run.add(OpKind::load, Source::floats, given, 256).add(OpKind::fold_wide_add, Source::floats, sums, 256);
+        run.ops[0].stick_stride = kRows * kRow * 4;
+        run.ops.push_back({detail::end_of_ops(simd), nullptr, 0, 0, false});
+        detail::run_threaded_ops(simd, run.ops.data(), {kRows, kSticks, lanes, pairs && lanes == kRow});
         CHECK(same(sums, wanted, sizeof sums));
       }
     }
 }
 
-TEST("chain: rounding and encoding give the bits of their definitions") {
+TEST("threaded ops: rounding and encoding give the bits of their definitions") {
   std::mt19937 random(1);
   for (const char* simd : levels())
     for (int attempt = 0; attempt < 400; ++attempt) {
       Tile tile, seen, wanted;
       fill(tile, random, attempt % 4);
       device_cast(HostType::F32, HostType::F16)(wanted.codes, tile.floats, kElements);
-      Chain{simd}
-          .add(LinkKind::load, Source::floats, tile.floats, 256)
-          .add(LinkKind::store, Source::codes, seen.codes, 128)
+      Ops{simd}
+          .add(OpKind::load, Source::floats, tile.floats, 256)
+          .add(OpKind::store, Source::codes, seen.codes, 128)
           .run();
       CHECK(same(seen.codes, wanted.codes, sizeof seen.codes));
 
       std::memcpy(wanted.floats, tile.floats, sizeof wanted.floats);
       round_to_sen169(wanted.floats, kElements);
-      Chain{simd}
-          .add(LinkKind::load, Source::floats, tile.floats, 256)
-          .add(LinkKind::round, Source::floats)
-          .add(LinkKind::store, Source::floats, seen.floats, 256)
+      Ops{simd}
+          .add(OpKind::load, Source::floats, tile.floats, 256)
+          .add(OpKind::round, Source::floats)
+          .add(OpKind::store, Source::floats, seen.floats, 256)
           .run();
       CHECK(same(seen.floats, wanted.floats, sizeof seen.floats));
     }
 }
 
-TEST("chain: exp and silu, short or not, give the bits of their definitions") {
+TEST("threaded ops: exp and silu, short or not, give the bits of their definitions") {
   std::mt19937 random(5);
   for (const char* simd : levels())
     for (const char* name : {"exp", "silu"})
@@ -174,24 +175,24 @@ TEST("chain: exp and silu, short or not, give the bits of their definitions") {
           const void* in[] = {tile.floats};
           const TileOp* op = is_short ? find_short_op(name) : find_tile_op(name, Domain::real);
           op->run(wanted.floats, in, kElements, nullptr);
-          Chain{simd}
-              .add(LinkKind::load, Source::floats, tile.floats, 256)
-              .add(*unary_link(name, is_short), Source::floats)
-              .add(LinkKind::canonical, Source::floats)
-              .add(LinkKind::store, Source::floats, seen.floats, 256)
+          Ops{simd}
+              .add(OpKind::load, Source::floats, tile.floats, 256)
+              .add(*unary_op_kind(name, is_short), Source::floats)
+              .add(OpKind::canonical, Source::floats)
+              .add(OpKind::store, Source::floats, seen.floats, 256)
               .run();
           CHECK(same(seen.floats, wanted.floats, sizeof seen.floats));
         }
 }
 
-TEST("chain: operations of two, in both orders, from every source") {
+TEST("threaded ops: operations of two, in both orders, from every source") {
   std::mt19937 random(2);
   const struct {
     const char* name;
-    LinkKind in_order, swapped;
-  } ops[] = {{"add", LinkKind::add, LinkKind::add},           {"sub", LinkKind::sub, LinkKind::from},
-             {"mul", LinkKind::mul, LinkKind::mul},           {"div", LinkKind::div, LinkKind::into},
-             {"maximum", LinkKind::maximum, LinkKind::under}, {"minimum", LinkKind::minimum, LinkKind::over}};
+    OpKind in_order, swapped;
+  } ops[] = {{"add", OpKind::add, OpKind::add},           {"sub", OpKind::sub, OpKind::from},
+             {"mul", OpKind::mul, OpKind::mul},           {"div", OpKind::div, OpKind::into},
+             {"maximum", OpKind::maximum, OpKind::under}, {"minimum", OpKind::minimum, OpKind::over}};
   for (const char* simd : levels())
     for (const auto& op : ops)
       for (int attempt = 0; attempt < 12; ++attempt) {
@@ -215,18 +216,18 @@ TEST("chain: operations of two, in both orders, from every source") {
         for (const bool swapped : {false, true}) {
           const void* in[] = {swapped ? y.floats : x.floats, swapped ? x.floats : y.floats};
           find_tile_op(op.name, Domain::real)->run(wanted.floats, in, kElements, nullptr);
-          Chain{simd}
-              .add(LinkKind::load, Source::floats, x.floats, 256)
+          Ops{simd}
+              .add(OpKind::load, Source::floats, x.floats, 256)
               .add(swapped ? op.swapped : op.in_order, source, at, stride)
-              .add(LinkKind::canonical, Source::floats)
-              .add(LinkKind::store, Source::floats, seen.floats, 256)
+              .add(OpKind::canonical, Source::floats)
+              .add(OpKind::store, Source::floats, seen.floats, 256)
               .run();
           CHECK(same(seen.floats, wanted.floats, sizeof seen.floats));
         }
       }
 }
 
-TEST("chain: lanes that are not there are not written, and not folded") {
+TEST("threaded ops: lanes that are not there are not written, and not folded") {
   std::mt19937 random(3);
   for (const char* simd : levels())
     for (const int64_t lanes : {1, 7, 31, 32, 33, 50, 63, 64})
@@ -239,13 +240,13 @@ TEST("chain: lanes that are not there are not written, and not folded") {
         std::fill_n(sums.floats, kElements, 0.5f);
         std::fill_n(halves.floats, kElements, 0.5f);
         device_cast(HostType::F32, HostType::F16)(tile.codes, tile.floats, kElements);
-        Chain{simd}
-            .add(LinkKind::load, Source::codes, tile.codes, 128)
-            .add(LinkKind::copy, Source::codes, copied.codes, 128)
-            .add(LinkKind::store, Source::codes, codes.codes, 128)
-            .add(LinkKind::store, Source::floats, floats.floats, 256)
-            .add(LinkKind::fold_add, Source::floats, sums.floats, 256)
-            .add(LinkKind::fold_add_halves, Source::floats, halves.floats, 256)
+        Ops{simd}
+            .add(OpKind::load, Source::codes, tile.codes, 128)
+            .add(OpKind::copy, Source::codes, copied.codes, 128)
+            .add(OpKind::store, Source::codes, codes.codes, 128)
+            .add(OpKind::store, Source::floats, floats.floats, 256)
+            .add(OpKind::fold_add, Source::floats, sums.floats, 256)
+            .add(OpKind::fold_add_halves, Source::floats, halves.floats, 256)
             .run(rows, lanes);
         for (int64_t i = 0; i < kElements; ++i) {
           const int64_t lane = i % kRow;

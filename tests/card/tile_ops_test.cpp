@@ -11,6 +11,7 @@
 
 #include "card/error.h"
 #include "card/numeric/formats.h"
+#include "card/numeric/simd.h"
 #include "testing.h"
 
 namespace spyre::detail {  // of tile_ops.cpp

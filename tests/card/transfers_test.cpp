@@ -7,6 +7,7 @@
 #include <random>
 
 #include "card/card.h"
+#include "card/clock/work.h"
 #include "card/program/step_work.h"
 #include "tensors.h"
 #include "testing.h"

@@ -375,7 +375,7 @@ PYBIND11_MODULE(_C, m) {
     py::list chunks;
     for (const spyre::ChunkState& chunk : memory.snapshot()) {
       py::list parts;
-      for (const auto& part : chunk.parts)
+      for (const auto& part : chunk.blocks)
         parts.append(py::make_tuple(part.offset, part.bytes, kUses[static_cast<int>(part.use)]));
       chunks.append(py::make_tuple(chunk.offset, chunk.bytes, chunk.small, parts));
     }

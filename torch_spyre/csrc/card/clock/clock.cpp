@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "card/program/step_work.h"
+#include "card/clock/work.h"
 
 namespace spyre {
 
 namespace {
 
-// How many times `value` is twice as large as `from`, and never less than none.
+// How many times `from` doubles up to `value`; 0 where it is larger.
 double doublings(double value, double from) { return value > from ? std::log2(value / from) : 0; }
 
-// Two things at a time: the longer one, and somewhat more the nearer the other comes.
+// Two overlapping times: the longer one, and somewhat more the closer the other is to it.
 double overlapped(double a, double b, double exponent) {
   const double longer = std::max(a, b), shorter = std::min(a, b);
   return shorter <= 0 ? longer : longer * std::pow(1 + std::pow(shorter / longer, exponent), 1 / exponent);
@@ -36,9 +36,9 @@ double Clock::memory(const Work& work, StepTime& time) const {
   const Hardware& h = hardware_;
   double read = 0, written = 0, extra = 0, largest = 0, fresh = 0;
   double run = 1LL << 30;
-  bool held = false, splat = false, strided = false;
+  bool broadcast = false, splat = false, strided = false;
   for (const Traffic& stream : work.traffic) {
-    held |= stream.held;
+    broadcast |= stream.broadcast;
     splat |= stream.splat;
     if (stream.in_lx || !stream.bytes) continue;
     const auto bytes = static_cast<double>(stream.bytes);
@@ -51,15 +51,15 @@ double Clock::memory(const Work& work, StepTime& time) const {
     }
     if (stream.written && (stream.gaps || stream.permuted)) {
       strided = true;
-      const double each = h["gap_ns"] * doublings(static_cast<double>(stream.pieces), h["gap_pieces"]) +
+      const double each = h["gap_ns"] * doublings(static_cast<double>(stream.blocks), h["gap_pieces"]) +
                           h["gap_size_ns"] * doublings(bytes, h["gap_bytes"]);
       extra += 2 * bytes * each * (stream.gaps ? 1 : h["permuted_share"]);
     }
   }
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);
-  for (const Traffic& stream : work.traffic)  // what is small next to the others does not set their pace
-    if (!stream.in_lx && !stream.held && 2 * static_cast<double>(stream.bytes) >= largest)
+  for (const Traffic& stream : work.traffic)  // a small operand does not set the pace of the others
+    if (!stream.in_lx && !stream.broadcast && 2 * static_cast<double>(stream.bytes) >= largest)
       run = std::min(run, static_cast<double>(stream.run));
   const double total = read + written, both = std::min(read, written);
   if (total == 0) return 0;
@@ -67,7 +67,7 @@ double Clock::memory(const Work& work, StepTime& time) const {
   double ns = total / h["dram_gb_per_s"] + extra;
   if (work.unit == Work::Unit::move)
     ns += both * (h["move_turnaround_ns"] + (work.restickifies ? h["restickify_ns"] : 0));
-  else if (held)
+  else if (broadcast)
     ns += total / 2 *
           std::min(h["dram_turnaround_ns"],
                    h["held_turnaround_ns"] + (splat ? h["splat_turnaround_ns"] : 0) + h["held_size_ns"] * size);
@@ -85,25 +85,25 @@ double Clock::memory(const Work& work, StepTime& time) const {
 double Clock::vector(const Work& work) const {
   const Hardware& h = hardware_;
   if (work.unit != Work::Unit::vector) return 0;
-  bool held = false, splat = false, from_memory = false;
+  bool broadcast = false, splat = false, from_memory = false;
   int streaming = 0;
   for (const Traffic& stream : work.traffic) {
     if (stream.written) continue;
-    held |= stream.held;
+    broadcast |= stream.broadcast;
     splat |= stream.splat;
-    streaming += !stream.held;
+    streaming += !stream.broadcast;
     from_memory |= !stream.in_lx && stream.bytes;
   }
   if (work.folds_lanes) return work.sticks * h[from_memory ? "lane_fold_request_ns" : "lane_fold_ns"];
   double ns = h["vector_stick_ns"] + (work.special ? h["special_function_ns"] : 0);
-  ns += held ? (splat ? h["splat_stick_ns"] : 0) : streaming * h["vector_operand_ns"];
+  ns += broadcast ? (splat ? h["splat_stick_ns"] : 0) : streaming * h["vector_operand_ns"];
   return work.sticks * ns;
 }
 
 // Loads overlap with the arithmetic, the result is written afterwards.
 void Clock::matrix(const Work& work, StepTime& time) const {
   const Hardware& h = hardware_;
-  double read = 0, written = 0, turned = 0;
+  double read = 0, written = 0, restickified = 0;
   for (const Traffic& stream : work.traffic) {
     if (stream.in_lx) continue;
     const auto bytes = static_cast<double>(stream.bytes);
@@ -112,11 +112,11 @@ void Clock::matrix(const Work& work, StepTime& time) const {
     else
       read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
   }
-  // What lies along the depth is restickified first, through device memory unless it is in LX.
-  if (work.turns_columns) {
+  // A B in sticks along the depth is restickified first, through device memory unless it is in LX.
+  if (work.restickifies_b) {
     const Traffic& columns = work.traffic[2];
     const double through = columns.in_lx ? 0 : 2 / h["dram_gb_per_s"] + h["move_turnaround_ns"];
-    turned = static_cast<double>(columns.bytes) * (through + h["restickify_ns"]);
+    restickified = static_cast<double>(columns.bytes) * (through + h["restickify_ns"]);
   }
   double rate = h["pt_mac_per_ns"];
   if (work.batch == Work::Batch::outside) rate = h["pt_batch_mac_per_ns"];
@@ -131,13 +131,13 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   const bool reads_again = !work.traffic[1].in_lx && !work.traffic[2].in_lx;
   const double spilled = reads_again ? std::min(1.0, doublings(work.area, h["pt_area"])) : 0;
   const double loaded = loads(work, read);
-  time.memory_ns = loaded + written / h["dram_gb_per_s"] + turned;
-  time.total_ns = overlapped(time.compute_ns, loaded, h["pt_overlap"]) + written / h["dram_gb_per_s"] + turned +
+  time.memory_ns = loaded + written / h["dram_gb_per_s"] + restickified;
+  time.total_ns = overlapped(time.compute_ns, loaded, h["pt_overlap"]) + written / h["dram_gb_per_s"] + restickified +
                   static_cast<double>(work.traffic[0].bytes) * h["pt_spill_ns"] * spilled *
                       std::sqrt(work.depth / h["pt_spill_depth"]);
 }
 
-// Where few rows meet each block of weights, loads wait for one another.
+// Where few rows use each block of weights, loads wait for one another.
 double Clock::loads(const Work& work, double bytes) const {
   const Hardware& h = hardware_;
   const double few = std::max(0.0, 1 - std::log2(work.all_rows) / std::log2(h["pt_rows"]));
@@ -145,7 +145,7 @@ double Clock::loads(const Work& work, double bytes) const {
 }
 
 // Loads overlap with all that is done in between, the result is written afterwards.
-void Clock::composed(const Work& work, StepTime& time) const {
+void Clock::staged(const Work& work, StepTime& time) const {
   const Hardware& h = hardware_;
   double read = 0, written = 0;
   for (const Traffic& stream : work.traffic) {
@@ -156,10 +156,10 @@ void Clock::composed(const Work& work, StepTime& time) const {
     else
       read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
   }
-  for (const Work& part : work.parts) {
+  for (const Work& stage : work.stages) {
     StepTime own;
-    if (part.unit == Work::Unit::matrix) matrix(part, own);
-    time.compute_ns += part.unit == Work::Unit::matrix ? own.total_ns : vector(part);
+    if (stage.unit == Work::Unit::matrix) matrix(stage, own);
+    time.compute_ns += stage.unit == Work::Unit::matrix ? own.total_ns : vector(stage);
   }
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);
@@ -168,8 +168,8 @@ void Clock::composed(const Work& work, StepTime& time) const {
   time.total_ns = overlapped(time.compute_ns, loaded, h["pt_overlap"]) + stored;
 }
 
-// From the LX of other cores, all cores at a time: a beginning, each contiguous piece the longer the more cores they
-// come from, and the bytes.
+// Fetching from the LX of other cores, all cores at a time: a fixed time, one for each contiguous run that grows with
+// the number of cores they come from, and one for the bytes.
 double Clock::ring(const Work& work) const {
   const Hardware& h = hardware_;
   if (!work.fetched_bytes) return 0;
@@ -179,9 +179,10 @@ double Clock::ring(const Work& work) const {
 
 StepTime Clock::step(const Work& work, Begin begin) const {
   StepTime time;
-  if (begin != Begin::in_lx) time.begin_ns = 1000 * hardware_[begin == Begin::turn ? "turn_fixed_us" : "step_fixed_us"];
-  if (!work.parts.empty()) {
-    composed(work, time);
+  if (begin != Begin::in_lx)
+    time.begin_ns = 1000 * hardware_[begin == Begin::next_iteration ? "turn_fixed_us" : "step_fixed_us"];
+  if (!work.stages.empty()) {
+    staged(work, time);
   } else if (work.unit == Work::Unit::matrix) {
     matrix(work, time);
   } else {

@@ -28,8 +28,9 @@ class Clock {
 
   // Host memory to card or back.
   Picoseconds host_transfer(int64_t bytes) const;
-  // How a step comes after the one before: on its own, with what lies in LX, or as another turn of a loop.
-  enum class Begin { fresh, in_lx, turn };
+  // How a step follows the one before: on its own, with operands in LX, or as the first of another iteration of a tile
+  // loop.
+  enum class Begin { fresh, in_lx, next_iteration };
   StepTime step(const Work& work, Begin begin) const;
   // A step on its own.
   Picoseconds kernel(const Work& work) const;
@@ -39,7 +40,7 @@ class Clock {
   double vector(const Work& work) const;
   double ring(const Work& work) const;
   void matrix(const Work& work, StepTime& time) const;
-  void composed(const Work& work, StepTime& time) const;
+  void staged(const Work& work, StepTime& time) const;
   double loads(const Work& work, double bytes) const;
 
   const Hardware hardware_;

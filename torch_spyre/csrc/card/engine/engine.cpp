@@ -1,5 +1,5 @@
-// One lock guards all queues. Nothing of a task runs or is destroyed under it: a task may hold what needs other locks
-// (Python's, an allocator's) to be let go.
+// One lock guards all queues. No task runs or is destroyed under it: destroying one may need other locks (Python's, an
+// allocator's).
 #include "card/engine/engine.h"
 
 #include <sched.h>
@@ -15,14 +15,14 @@ namespace spyre {
 
 namespace {
 
-// Waking a sleeping thread costs its waker 5 to 10 us, more than most submissions; so one idle worker, and whoever
-// waits, look out this long before they sleep, as long as that takes no core from a thread that computes.
-constexpr std::chrono::microseconds kPatience{100};
+// Waking a sleeping thread costs its waker 5 to 10 us, more than most submissions; so one idle worker, and threads that
+// wait, spin this long before they sleep, as long as that takes no core from a thread that computes.
+constexpr std::chrono::microseconds kSpinTime{100};
 constexpr std::chrono::milliseconds kInterruptPeriod{20};
-// What takes the card longer takes this machine tens of milliseconds or more: too long not to look for an interrupt.
+// Tasks that take the card longer take this machine tens of milliseconds or more: too long without a check for Ctrl-C.
 constexpr Picoseconds kShort = 50'000'000;
-// Tasks look whether they are to stop every millisecond or so; one that does not is left behind.
-constexpr std::chrono::seconds kStopPatience{1};
+// Tasks check every millisecond or so whether they are to stop; one that does not is no longer waited for.
+constexpr std::chrono::seconds kStopTimeout{1};
 
 void pause() {
 #if defined(__x86_64__)
@@ -35,7 +35,7 @@ void pause() {
 // The stream whose task this thread carries out.
 thread_local Stream* current_stream = nullptr;
 
-// What a thread knows about interrupts: all there were, unless it has submitted work and not waited since.
+// The interrupts that a thread knows of: all there were, unless it has submitted work and not waited since.
 struct Known {
   uint64_t engine = 0, interrupts = 0;
   std::vector<const Stream*> unwaited{};  // with work of this thread
@@ -60,7 +60,7 @@ void end_if_stopped() {
 struct Engine::Job {
   const std::function<void(int64_t)>& body;
   const int64_t count;
-  Stream* stream;  // null: nobody's task
+  Stream* stream;  // null: not part of a task
   std::atomic<int64_t> next{0};
   std::atomic<int> helpers{0};  // other threads inside; changed under the lock
   std::condition_variable done{};
@@ -69,7 +69,7 @@ struct Engine::Job {
 
 struct Engine::Waiter {
   const Use& use;
-  const Stream* looks_out_for = nullptr;  // the stream whose next job this thread will help with
+  const Stream* spins_for = nullptr;  // the stream whose next job this thread will help with
   std::condition_variable wake{};
 };
 
@@ -82,7 +82,7 @@ Engine::Engine(int threads, bool immediate)
     : threads_(std::max(1, threads)),
       immediate_(immediate),
       cores_(static_cast<int>(std::thread::hardware_concurrency())),
-      patience_(cores_ > 1 ? kPatience : std::chrono::microseconds{0}) {
+      spin_time_(cores_ > 1 ? kSpinTime : std::chrono::microseconds{0}) {
   if (immediate_) return;
   for (int i = 0; i < threads_; ++i) add_worker();
 }
@@ -91,7 +91,7 @@ Engine::~Engine() {
   {
     Lock lock(mutex_);
     stopping_ = true;
-    ++news_;
+    ++work_events_;
   }
   work_available_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -115,16 +115,16 @@ void Engine::work() {
 }
 
 void Engine::rest(Lock& lock) {
-  if (!worker_looks_out_ && may_look_out()) {
-    const uint64_t seen = news_;
-    worker_looks_out_ = true;
-    ++looking_out_;
+  if (!worker_spins_ && may_spin()) {
+    const uint64_t seen = work_events_;
+    worker_spins_ = true;
+    ++spinning_;
     lock.unlock();
-    look_out([&] { return news_.load(std::memory_order_relaxed) != seen; });
+    spin([&] { return work_events_.load(std::memory_order_relaxed) != seen; });
     lock.lock();
-    --looking_out_;
-    worker_looks_out_ = false;
-    if (news_ != seen) return;
+    --spinning_;
+    worker_spins_ = false;
+    if (work_events_ != seen) return;
   }
   ++sleeping_;
   work_available_.wait(lock);
@@ -132,12 +132,12 @@ void Engine::rest(Lock& lock) {
 }
 
 template <typename Done>
-void Engine::look_out(const Done& done) const {
-  const auto end = std::chrono::steady_clock::now() + patience_;
+void Engine::spin(const Done& done) const {
+  const auto end = std::chrono::steady_clock::now() + spin_time_;
   while (!done()) {
     for (int i = 0; i < 32 && !done(); ++i) pause();
     if (std::chrono::steady_clock::now() >= end) return;
-    sched_yield();  // the core may be wanted by the very thread that is looked out for
+    sched_yield();  // the core may be needed by the very thread that this one waits for
   }
 }
 
@@ -167,9 +167,9 @@ void Engine::make_ready(Stream& stream) {
 
 // Says that there are ready streams; returns how many sleeping workers are to be notified.
 int Engine::announce() {
-  ++news_;
+  ++work_events_;
   const size_t ready = ready_[0].size() + ready_[1].size();
-  return std::min(sleeping_, static_cast<int>(ready) - (worker_looks_out_ ? 1 : 0));
+  return std::min(sleeping_, static_cast<int>(ready) - (worker_spins_ ? 1 : 0));
 }
 
 void Engine::announce_and_wake() {
@@ -352,7 +352,7 @@ void Engine::refuse_deadlock(const Use& use, Stream* helped) const {
   if (!current_stream) return;
   bool itself = use.progress == current_stream->progress && use.stream == current_stream->id;
   Stream* stream = first_of(helped);
-  // Others may be in a circle without this one, for a moment.
+  // Other streams may be in a cycle without this one, for a moment.
   for (size_t i = 0; stream && !itself && i <= streams_.size(); ++i, stream = first_of(stream->waits_for))
     itself = stream == current_stream;
   if (itself)
@@ -365,7 +365,7 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
   const auto done = [&] { return use.progress->finished(use.stream, use.sequence); };
   Waiter waiter{use};
   bool helped_out = false;
-  bool looked_out = false;
+  bool spun = false;
   auto next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
   // Others see, as long as this lasts, what the callback that this thread may be in waits for.
   struct Waiting {
@@ -389,19 +389,19 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
       if (stream->state == Stream::State::ready && !may_help(*stream)) announce_and_wake();
     } else if (Job* job = helps ? job_with_room(stream) : nullptr) {
       help(lock, *job);
-      looked_out = false;  // the task may have more of the kind
-    } else if (helps && !looked_out && may_look_out()) {
-      const uint64_t seen = news_;
-      ++looking_out_;
-      waiter.looks_out_for = stream;
+      spun = false;  // the task may have more of the kind
+    } else if (helps && !spun && may_spin()) {
+      const uint64_t seen = work_events_;
+      ++spinning_;
+      waiter.spins_for = stream;
       waiters_.push_back(&waiter);
       lock.unlock();
-      look_out([&] { return done() || news_.load(std::memory_order_relaxed) != seen; });
+      spin([&] { return done() || work_events_.load(std::memory_order_relaxed) != seen; });
       lock.lock();
       std::erase(waiters_, &waiter);
-      waiter.looks_out_for = nullptr;
-      --looking_out_;
-      looked_out = news_ == seen;
+      waiter.spins_for = nullptr;
+      --spinning_;
+      spun = work_events_ == seen;
       continue;
     } else {
       waiters_.push_back(&waiter);
@@ -451,7 +451,7 @@ void Engine::drop_all(Lock& lock) {
   }
   announce_and_wake();
   const auto stopping = [](const Stream* stream) { return stream != current_stream && stream->stop; };
-  stopped_.wait_for(lock, kStopPatience, [&] { return std::none_of(streams_.begin(), streams_.end(), stopping); });
+  stopped_.wait_for(lock, kStopTimeout, [&] { return std::none_of(streams_.begin(), streams_.end(), stopping); });
 }
 
 void Engine::drop_all() {
@@ -554,10 +554,10 @@ void Engine::parallel_for(int64_t count, const std::function<void(int64_t)>& bod
   Job job{body, count, current_stream};
   Lock lock(mutex_);
   jobs_.push_back(&job);
-  ++news_;
-  // This thread takes part itself, so one fewer than all threads is wanted; some may be looking out.
-  const auto looks_out = [&](const Waiter* waiter) { return job.stream && waiter->looks_out_for == job.stream; };
-  const int64_t awake = worker_looks_out_ + std::count_if(waiters_.begin(), waiters_.end(), looks_out);
+  ++work_events_;
+  // This thread takes part itself, so one fewer than all threads is wanted; some may be spinning.
+  const auto spins = [&](const Waiter* waiter) { return job.stream && waiter->spins_for == job.stream; };
+  const int64_t awake = worker_spins_ + std::count_if(waiters_.begin(), waiters_.end(), spins);
   const int64_t wanted = std::min<int64_t>({sleeping_, threads_ - 1 - awake, count - 1});
   lock.unlock();
   for (int64_t i = 0; i < wanted; ++i) work_available_.notify_one();
@@ -566,7 +566,7 @@ void Engine::parallel_for(int64_t count, const std::function<void(int64_t)>& bod
   std::erase(jobs_, &job);
   if (job.helpers > 0) {
     lock.unlock();
-    look_out([&] { return job.helpers == 0; });
+    spin([&] { return job.helpers == 0; });
     lock.lock();
     job.done.wait(lock, [&] { return job.helpers == 0; });
   }

@@ -1,7 +1,7 @@
 // Streams, events and the thread pool that carries their work out.
 //
 // A stream is a FIFO of tasks. Modelled time is settled when a task is submitted: it follows from stream order and
-// event edges alone, never from when the host's threads got round to the work.
+// event edges alone, never from when the host's threads do the work.
 #pragma once
 
 #include <atomic>
@@ -60,7 +60,7 @@ struct Stream {
     std::shared_ptr<Record> awaited;  // to be waited for
   };
   std::deque<Item> items;
-  // ready: queued for any thread; claimed: kept for the caller of submit(), who is about to wait.
+  // ready: queued for any thread; claimed: kept for the caller of submit(), which is about to wait.
   enum class State { idle, ready, claimed, running, blocked } state = State::idle;
 
   std::exception_ptr error;       // of the task that failed, until a wait raises it
@@ -70,7 +70,7 @@ struct Stream {
   uint64_t drops = 0;             // which interrupt that was
   std::atomic<bool> stop{false};  // the task under way is to end as soon as it can
   Stream* waits_for = nullptr;    // what the callback under way waits for
-  bool listed = false;            // the engine knows the stream
+  bool listed = false;            // among the engine's streams
 };
 
 // Returns true when the host wants to stop waiting.
@@ -96,7 +96,7 @@ class Engine {
 
   bool finished(const Stream& stream) const;
   bool finished(const Event& event) const;
-  // Wait, helping with the work that is waited for as long as it is short. The error of a task up to there is raised
+  // Wait, taking part in the work that is waited for as long as it is short. The error of a task up to there is raised
   // here, once, and cleared; what was queued behind it until now is skipped. An interrupted wait drops everything that
   // is queued on any stream, and raises Interrupted; other threads learn of it, once, at their next wait for a stream
   // that lost work. A wait inside a callback that cannot end before the callback does is an error.
@@ -112,7 +112,7 @@ class Engine {
   uint64_t interrupts() const { return interrupts_.load(std::memory_order_acquire); }
   // Whether this thread is in a callback of the stream.
   static bool inside(const Stream& stream);
-  // Whether threads that wait may carry out short work themselves, during which they notice no interrupt.
+  // Whether waiting threads may run short tasks themselves, during which they notice no interrupt.
   bool waiters_compute = true;
 
   Picoseconds time(const Stream& stream) const;
@@ -152,9 +152,9 @@ class Engine {
   Job* job_with_room(const Stream* stream);
   void help(Lock& lock, Job& job);
   void run_bodies(Job& job);
-  bool may_look_out() const { return patience_.count() > 0 && computing_ + looking_out_ < cores_; }
+  bool may_spin() const { return spin_time_.count() > 0 && computing_ + spinning_ < cores_; }
   template <typename Done>
-  void look_out(const Done& done) const;
+  void spin(const Done& done) const;
 
   // Whether the event's record is one of this engine's; an engine that is gone has left no work behind.
   bool pending_here(const Event& event) const { return event.record && event.record->engine == id_; }
@@ -163,8 +163,8 @@ class Engine {
   const uint64_t id_ = next_id();
   const int threads_;
   const bool immediate_;
-  const int cores_;                           // of the host
-  const std::chrono::microseconds patience_;  // how long an idle thread looks out before it sleeps
+  const int cores_;                            // of the host
+  const std::chrono::microseconds spin_time_;  // how long an idle thread spins before it sleeps
   mutable std::mutex mutex_;
   std::condition_variable work_available_;
   std::deque<Stream*> ready_[2];  // low, high
@@ -174,10 +174,10 @@ class Engine {
   size_t in_callbacks_ = 0;          // workers
   std::vector<Job*> jobs_;
   std::vector<Waiter*> waiters_;
-  std::atomic<uint64_t> news_{0};  // counts up when there is work for those who look out
-  int computing_ = 0;              // threads with a task, or with a part of one
-  int looking_out_ = 0;            // workers, of which one does, and threads that wait
-  bool worker_looks_out_ = false;
+  std::atomic<uint64_t> work_events_{0};  // counts up when there is work for spinning threads
+  int computing_ = 0;                     // threads with a task, or with a part of one
+  int spinning_ = 0;                      // workers, of which one does, and threads that wait
+  bool worker_spins_ = false;
   int sleeping_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> workers_;

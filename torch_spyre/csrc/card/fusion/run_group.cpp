@@ -1,11 +1,12 @@
-// Carries segments out.
+// Runs fusion groups.
 #include <algorithm>
 #include <cstring>
 
 #include "card/fusion/fusion_group.h"
-#include "card/kernels/compute.h"
+#include "card/kernels/scratch.h"
 #include "card/numeric/float_environment.h"
 #include "card/numeric/formats.h"
+#include "card/program/step_ops.h"
 
 namespace spyre {
 
@@ -14,31 +15,23 @@ namespace {
 constexpr int64_t kTileFloats = kTileRows * kRow;
 constexpr int64_t kLittle = 1 << 16;  // operations on elements that are not worth a second thread
 
-// A view of a pass, in a block.
-struct Bound {
+// An operand of a fused loop, in a block.
+struct BoundView {
   std::byte* base;                     // of the block's first point
   bool is_column = false;              // codes that are the same for all rows are decoded once
-  const std::byte* decoded = nullptr;  // of splats and columns: where those were that are there
-  std::byte* now = nullptr;            // of the area in work,
+  const std::byte* decoded = nullptr;  // of splats and columns: the address of what was decoded last
+  std::byte* now = nullptr;            // of the current area,
   int64_t row_stride = 0, stick_stride = 0;
 };
 
-// One thread's tiles. Vectors keep their memory from one pass to the next.
-struct Scratch {
+// The buffers of a thread. Vectors keep their memory from one fused loop to the next.
+struct ThreadBuffers {
   alignas(64) float slots[kSlots][kTileFloats];
   std::vector<std::vector<float>> decoded;  // of each view that is a splat or a column
-  std::vector<Bound> bound;
-  std::vector<Link> links;
+  std::vector<BoundView> bound;
+  std::vector<ThreadedOp> ops;
 
-  std::byte* local_lx(int64_t bytes) {
-    if (static_cast<int64_t>(local_.size()) < bytes + kStickBytes)
-      local_.resize(static_cast<size_t>(bytes + kStickBytes));
-    const auto address = reinterpret_cast<uintptr_t>(local_.data());
-    return local_.data() + (-address % kStickBytes);
-  }
-
- private:
-  std::vector<std::byte> local_;
+  Scratch local_lx;
 };
 
 // `count` elements `stride` bytes apart.
@@ -64,34 +57,35 @@ void scatter(std::byte* to, const float* from, int64_t count, int64_t stride, Da
 
 constexpr int64_t kAll = int64_t{1} << 40;  // more than there can be
 
-bool is_fold(LinkKind kind) { return kind >= LinkKind::fold_add; }
+bool is_fold(OpKind kind) { return kind >= OpKind::fold_add; }
 
-struct Where {
+struct BlockMemory {
   const Program& program;
   const std::vector<std::byte*>& bases;
   std::byte* lx;
   std::byte* local;  // the thread's own memory for what only a block sees; null for a block of several cores
 
-  std::byte* at(const View& view) const {
+  std::byte* at(const OperandView& view) const {
     if (view.argument == kConstant) return nullptr;
     return (is_local(view) ? local : view.argument == kLx ? lx : bases[view.argument]) + view.offset;
   }
-  bool is_local(const View& view) const { return view.local && local; }
-  float value(const View& view) const {
+  bool is_local(const OperandView& view) const { return view.local && local; }
+  float value(const OperandView& view) const {
     return static_cast<float>(program.steps[view.step].operands[view.operand].value);
   }
 };
 
-// A pass over one block.
-class PassRun {
+// A fused loop over one block.
+class FusedLoopRun {
  public:
-  PassRun(const Where& where, const Pass& pass, const RowBlock& block, Scratch& scratch)
-      : where_(where),
-        pass_(pass),
-        views_(where.local && block.inner.count() <= kTileRows && !pass.views_in_floats.empty() ? pass.views_in_floats
-                                                                                                : pass.views),
-        scratch_(scratch) {
-    for (size_t i = 0; i < pass.loops; ++i) range_[i] = {0, pass.count[i]};
+  FusedLoopRun(const BlockMemory& memory, const FusedLoop& fused, const RowBlock& block, ThreadBuffers& buffers)
+      : memory_(memory),
+        fused_(fused),
+        views_(memory.local && block.inner.count() <= kTileRows && !fused.views_in_floats.empty()
+                   ? fused.views_in_floats
+                   : fused.views),
+        buffers_(buffers) {
+    for (size_t i = 0; i < fused.loops; ++i) range_[i] = {0, fused.count[i]};
     range_[kOuterRows] = block.outer;
     range_[kInnerRows] = block.inner;
     range_[block.loop] = block.along;
@@ -102,37 +96,37 @@ class PassRun {
   void run() { walk(0); }
 
  private:
-  // The loop of tiles' rows lies closest together in memory, as far as it fills a tile; the others go from far to near,
-  // the last of them within a chain. What is folded is followed to its end.
+  // The rows of a tile are of the loop with the smallest stride among those that fill a tile; the others go from large
+  // strides to small, the last of them within a run of threaded ops. A loop that is folded is followed to its end.
   void order_loops() {
-    const bool folds = !pass_.folds.empty();
+    const bool folds = !fused_.folds.empty();
     int64_t most = 1;
-    for (size_t i = 0; i < pass_.loops; ++i)
-      if (!(folds && i == pass_.sticks)) most = std::max(most, range_[i].count());
+    for (size_t i = 0; i < fused_.loops; ++i)
+      if (!(folds && i == fused_.sticks)) most = std::max(most, range_[i].count());
     const int64_t enough = std::min(most, kTileRows);
     rows_ = kLoops;
-    for (size_t i = 0; i < pass_.loops; ++i) {
-      if ((folds && i == pass_.sticks) || range_[i].count() < enough) continue;
-      if (rows_ == kLoops || pass_.order.stride[i] < pass_.order.stride[rows_]) rows_ = i;
+    for (size_t i = 0; i < fused_.loops; ++i) {
+      if ((folds && i == fused_.sticks) || range_[i].count() < enough) continue;
+      if (rows_ == kLoops || fused_.order.stride[i] < fused_.order.stride[rows_]) rows_ = i;
     }
-    for (size_t i = 0; i < pass_.loops; ++i)
-      if (i != rows_ && range_[i].count() > 1 && !(folds && i == pass_.sticks)) loops_[depth_++] = i;
+    for (size_t i = 0; i < fused_.loops; ++i)
+      if (i != rows_ && range_[i].count() > 1 && !(folds && i == fused_.sticks)) loops_[depth_++] = i;
     std::stable_sort(loops_, loops_ + depth_,
-                     [&](size_t a, size_t b) { return pass_.order.stride[a] > pass_.order.stride[b]; });
+                     [&](size_t a, size_t b) { return fused_.order.stride[a] > fused_.order.stride[b]; });
     if (folds)
-      along_ = pass_.sticks;
+      along_ = fused_.sticks;
     else if (depth_ > 0)
       along_ = loops_[--depth_];
     else
-      along_ = rows_ == kOuterRows ? kInnerRows : kOuterRows;  // a single one
+      along_ = rows_ == kOuterRows ? kInnerRows : kOuterRows;  // which runs once
   }
 
   void bind() {
     bound_.clear();
-    links_.clear();
-    scratch_.decoded.resize(std::max(scratch_.decoded.size(), views_.size()));
+    ops_.clear();
+    buffers_.decoded.resize(std::max(buffers_.decoded.size(), views_.size()));
     for (size_t v = 0; v < views_.size(); ++v) {
-      const View& view = views_[v];
+      const OperandView& view = views_[v];
       const bool is_column =
           view.source == Source::codes && view.stride[rows_] == 0 && range_[rows_].count() > 1 && only_read(v);
       bound_.push_back({start(view), is_column});
@@ -141,57 +135,57 @@ class PassRun {
       if (view.stride[along_] != 0) most_sticks_ = 1;
     }
     bool uses_slots = false;
-    for (size_t i = 0; i < pass_.code.size(); ++i) {
-      const TileStep& step = pass_.code[i];
+    for (size_t i = 0; i < fused_.code.size(); ++i) {
+      const Instruction& step = fused_.code[i];
       if (step.call) {
         most_sticks_ = 1;
-        links_.push_back({end_link(), nullptr, 0, 0, false});
+        ops_.push_back({end_of_ops(), nullptr, 0, 0, false});
         continue;
       }
-      const Source addend = step.link == LinkKind::fma ? source_of(pass_.code[i + 1]) : Source::splat;
-      links_.push_back({find_link(link_of(i), source_of(step), addend), nullptr, 0, 2 * kRow, step.canonical});
+      const Source addend = step.kind == OpKind::fma ? source_of(fused_.code[i + 1]) : Source::splat;
+      ops_.push_back({find_threaded_op(kind_of(i), source_of(step), addend), nullptr, 0, 2 * kRow, step.canonical});
       if (step.slot >= 0) {
-        links_.back().at = reinterpret_cast<std::byte*>(scratch_.slots[step.slot]);
-        links_.back().row_stride = kRow * int64_t{sizeof(float)};
-        uses_slots |= !is_fold(step.link);
+        ops_.back().at = reinterpret_cast<std::byte*>(buffers_.slots[step.slot]);
+        ops_.back().row_stride = kRow * int64_t{sizeof(float)};
+        uses_slots |= !is_fold(step.kind);
       }
     }
-    links_.push_back({end_link(), nullptr, 0, 0, false});
-    if (uses_slots || !pass_.folds.empty()) most_rows_ = kTileRows;
-    in_pairs_ = !pass_.folds.empty() && !uses_slots && most_sticks_ > 1;
-    for (const Fold& fold : pass_.folds)
+    ops_.push_back({end_of_ops(), nullptr, 0, 0, false});
+    if (uses_slots || !fused_.folds.empty()) most_rows_ = kTileRows;
+    in_pairs_ = !fused_.folds.empty() && !uses_slots && most_sticks_ > 1;
+    for (const Fold& fold : fused_.folds)
       if (fold.in_blocks()) block_ = kWideBlock * kWideLanes / kRow;
   }
 
-  Source source_of(const TileStep& step) const {
+  Source source_of(const Instruction& step) const {
     return step.view >= 0 && !bound_[step.view].is_column ? views_[step.view].source : Source::floats;
   }
-  // Codes that are kept in floats are stored otherwise, and are no codes to be copied.
-  LinkKind link_of(size_t i) const {
-    const TileStep& step = pass_.code[i];
-    const auto became_floats = [&](int view) { return views_[view].source != pass_.views[view].source; };
-    if (step.link == LinkKind::copy)
-      return became_floats(step.view) || became_floats(pass_.code[i - 1].view) ? LinkKind::store : LinkKind::copy;
-    if (step.link == LinkKind::store && step.view >= 0 && became_floats(step.view) && !step.rounded)
-      return LinkKind::store_rounded;
-    return step.link;
+  // Codes that local LX holds as floats are rounded where they are stored, and cannot be copied as codes.
+  OpKind kind_of(size_t i) const {
+    const Instruction& step = fused_.code[i];
+    const auto became_floats = [&](int view) { return views_[view].source != fused_.views[view].source; };
+    if (step.kind == OpKind::copy)
+      return became_floats(step.view) || became_floats(fused_.code[i - 1].view) ? OpKind::store : OpKind::copy;
+    if (step.kind == OpKind::store && step.view >= 0 && became_floats(step.view) && !step.rounded)
+      return OpKind::store_rounded;
+    return step.kind;
   }
 
-  // Not written, and not copied as it lies.
+  // Neither written nor copied as codes.
   bool only_read(size_t view) const {
-    for (size_t i = 0; i < pass_.code.size(); ++i) {
-      const LinkKind next = i + 1 < pass_.code.size() ? pass_.code[i + 1].link : LinkKind::load;
-      if (pass_.code[i].view != static_cast<int>(view)) continue;
-      if (pass_.code[i].link == LinkKind::store || pass_.code[i].link == LinkKind::copy || next == LinkKind::copy)
+    for (size_t i = 0; i < fused_.code.size(); ++i) {
+      const OpKind next = i + 1 < fused_.code.size() ? fused_.code[i + 1].kind : OpKind::load;
+      if (fused_.code[i].view != static_cast<int>(view)) continue;
+      if (fused_.code[i].kind == OpKind::store || fused_.code[i].kind == OpKind::copy || next == OpKind::copy)
         return false;
     }
     return true;
   }
 
-  std::byte* start(const View& view) const {
-    std::byte* at = where_.at(view);
-    if (at && !where_.is_local(view))
-      for (size_t i = 0; i < pass_.loops; ++i) at += range_[i].begin * view.stride[i];
+  std::byte* start(const OperandView& view) const {
+    std::byte* at = memory_.at(view);
+    if (at && !memory_.is_local(view))
+      for (size_t i = 0; i < fused_.loops; ++i) at += range_[i].begin * view.stride[i];
     return at;
   }
 
@@ -202,9 +196,9 @@ class PassRun {
     index_[loop] = 0;
   }
 
-  // Whether the last round of a loop over sticks meets one that is not full.
+  // Whether the last iteration of a loop over sticks has one that is not full.
   bool ends_ragged(size_t loop) const {
-    return loop == pass_.sticks && pass_.lanes < kRow && range_[loop].end == pass_.count[loop];
+    return loop == fused_.sticks && fused_.lanes < kRow && range_[loop].end == fused_.count[loop];
   }
 
   void all_rows() {
@@ -214,18 +208,18 @@ class PassRun {
     for (int64_t row = 0; row < whole; row += most_rows_) {
       end_if_stopped();
       const int64_t rows = std::min(most_rows_, whole - row);
-      for (const Fold& fold : pass_.folds) begin(fold, rows);
+      for (const Fold& fold : fused_.folds) begin(fold, rows);
       all_sticks(row, rows, lanes_outside());
       end_blocks(rows);
-      for (const Fold& fold : pass_.folds) finish(fold, row, rows);
+      for (const Fold& fold : fused_.folds) finish(fold, row, rows);
     }
-    if (ragged) all_sticks(whole, 1, pass_.lanes);
+    if (ragged) all_sticks(whole, 1, fused_.lanes);
   }
 
-  // Lanes, as far as an outer loop decides.
+  // Lanes of the sticks, where an outer loop goes over them.
   int64_t lanes_outside() const {
-    if (pass_.lanes == kRow || rows_ == pass_.sticks || along_ == pass_.sticks) return kRow;
-    return range_[pass_.sticks].begin + index_[pass_.sticks] + 1 == pass_.count[pass_.sticks] ? pass_.lanes : kRow;
+    if (fused_.lanes == kRow || rows_ == fused_.sticks || along_ == fused_.sticks) return kRow;
+    return range_[fused_.sticks].begin + index_[fused_.sticks] + 1 == fused_.count[fused_.sticks] ? fused_.lanes : kRow;
   }
 
   void all_sticks(int64_t row, int64_t rows, int64_t lanes) {
@@ -235,7 +229,7 @@ class PassRun {
       some_sticks(row, rows, {stick, std::min(whole, stick + block_)}, lanes);
       if (stick + block_ <= whole) end_blocks(rows);
     }
-    if (ragged) area(row, whole, {rows, 1, pass_.lanes});
+    if (ragged) area(row, whole, {rows, 1, fused_.lanes});
   }
   void some_sticks(int64_t row, int64_t rows, Range sticks, int64_t lanes) {
     int64_t stick = sticks.begin;
@@ -247,19 +241,19 @@ class PassRun {
       area(row, stick, {rows, std::min(most_sticks_, sticks.end - stick), lanes});
   }
 
-  double* sums_of(const Fold& fold) const { return reinterpret_cast<double*>(scratch_.slots[fold.sums]); }
+  double* sums_of(const Fold& fold) const { return reinterpret_cast<double*>(buffers_.slots[fold.sums]); }
   void begin(const Fold& fold, int64_t rows) {
-    const double start = where_.program.steps[fold.step].constants[0];
+    const double start = memory_.program.steps[fold.step].constants[0];
     if (fold.is_wide()) std::fill_n(sums_of(fold), rows * kWideLanes, start);
     if (!fold.is_wide() || fold.in_blocks())
-      std::fill_n(scratch_.slots[fold.slot], rows * kRow, fold.is_wide() ? 0.0f : static_cast<float>(start));
+      std::fill_n(buffers_.slots[fold.slot], rows * kRow, fold.is_wide() ? 0.0f : static_cast<float>(start));
   }
-  // What was added up in fp32 goes to the sums.
+  // Adds the sums of blocks, which are in fp32, to those in fp64.
   void end_blocks(int64_t rows) {
-    for (const Fold& fold : pass_.folds) {
+    for (const Fold& fold : fused_.folds) {
       if (!fold.in_blocks()) continue;
       for (int64_t i = 0; i < rows; ++i) {
-        float* block = scratch_.slots[fold.slot] + i * kRow;
+        float* block = buffers_.slots[fold.slot] + i * kRow;
         add_wide(sums_of(fold) + i * kWideLanes, block, kWideLanes);
         std::fill_n(block, kWideLanes, 0.0f);
       }
@@ -273,7 +267,7 @@ class PassRun {
             fold.written.format);
   }
   void finish_wide(const Fold& fold, int64_t rows, float* results) {
-    const std::vector<double>& constants = where_.program.steps[fold.step].constants;
+    const std::vector<double>& constants = memory_.program.steps[fold.step].constants;
     for (int64_t i = 0; i < rows; ++i) {
       const double sum = fold_wide(sums_of(fold) + i * kWideLanes, kWideLanes);
       results[i] = narrowed(constants.size() > 1 ? sum * constants[1] : sum);
@@ -281,14 +275,14 @@ class PassRun {
   }
   void finish_plain(const Fold& fold, int64_t rows, float* results) {
     for (int64_t i = 0; i < rows; ++i) {
-      float* lanes = scratch_.slots[fold.slot] + i * kRow;
+      float* lanes = buffers_.slots[fold.slot] + i * kRow;
       for (int64_t half = fold.width / 2; half > 0; half /= 2) {
         const void* halves[] = {lanes, lanes + half};
         fold.op->run(lanes, halves, static_cast<size_t>(half), nullptr);
       }
       results[i] = lanes[0];
     }
-    const std::vector<double>& constants = where_.program.steps[fold.step].constants;
+    const std::vector<double>& constants = memory_.program.steps[fold.step].constants;
     if (constants.size() > 1) {
       float factors[kTileRows];
       std::fill_n(factors, rows, static_cast<float>(constants[1]));
@@ -298,7 +292,7 @@ class PassRun {
     }
   }
 
-  std::byte* place(const View& view, std::byte* base, int64_t row, int64_t stick) const {
+  std::byte* place(const OperandView& view, std::byte* base, int64_t row, int64_t stick) const {
     if (!base) return nullptr;
     for (size_t d = 0; d < depth_; ++d) base += index_[loops_[d]] * view.stride[loops_[d]];
     return base + row * view.stride[rows_] + stick * view.stride[along_];
@@ -307,42 +301,42 @@ class PassRun {
   void area(int64_t row, int64_t stick, const Area& area) {
     for (size_t v = 0; v < bound_.size(); ++v) locate(v, place(views_[v], bound_[v].base, row, stick), area);
     ready_ = true;
-    for (size_t i = 0; i < pass_.code.size(); ++i) {
-      if (pass_.code[i].view < 0) continue;
-      const View& view = views_[pass_.code[i].view];
-      const Bound& bound = bound_[pass_.code[i].view];
-      links_[i].at = bound.now;
-      links_[i].row_stride = bound.row_stride;
-      links_[i].stick_stride = bound.stick_stride;
-      links_[i].ahead = view.source == Source::codes && !bound.is_column ? ahead(bound, area) : 0;
-      if (view.source == Source::floats) links_[i].half = area.lanes > kRow / 2 ? view.half : 0;
+    for (size_t i = 0; i < fused_.code.size(); ++i) {
+      if (fused_.code[i].view < 0) continue;
+      const OperandView& view = views_[fused_.code[i].view];
+      const BoundView& bound = bound_[fused_.code[i].view];
+      ops_[i].at = bound.now;
+      ops_[i].row_stride = bound.row_stride;
+      ops_[i].stick_stride = bound.stick_stride;
+      ops_[i].ahead = view.source == Source::codes && !bound.is_column ? ahead(bound, area) : 0;
+      if (view.source == Source::floats) ops_[i].half = area.lanes > kRow / 2 ? view.half : 0;
     }
     size_t begin = 0;
-    for (size_t i = 0; i <= pass_.code.size(); ++i) {
-      const bool ends = i == pass_.code.size();
-      if (!ends && !pass_.code[i].call) continue;
-      if (i > begin) run_chain(&links_[begin], area);
-      if (!ends) call(pass_.code[i], area.rows);
+    for (size_t i = 0; i <= fused_.code.size(); ++i) {
+      const bool ends = i == fused_.code.size();
+      if (!ends && !fused_.code[i].call) continue;
+      if (i > begin) run_threaded_ops(&ops_[begin], area);
+      if (!ends) call(fused_.code[i], area.rows);
       begin = i + 1;
     }
   }
 
-  // Where a chain finds a view, whose first row and stick are at `now`.
+  // Sets where threaded ops find a view, whose first row and stick are at `now`.
   void locate(size_t v, std::byte* now, const Area& area) {
-    const View& view = views_[v];
-    Bound& bound = bound_[v];
+    const OperandView& view = views_[v];
+    BoundView& bound = bound_[v];
     bound.now = now;
     bound.row_stride = view.stride[rows_];
     bound.stick_stride = view.stride[along_];
     if (view.source != Source::splat && !bound.is_column) return;
-    std::vector<float>& decoded = scratch_.decoded[v];
+    std::vector<float>& decoded = buffers_.decoded[v];
     const bool is_new = bound.decoded != now || !ready_;
     bound.decoded = now;
     if (view.source == Source::splat) {
       decoded.resize(std::max<size_t>(decoded.size(), kTileRows));
       if (is_new)
         now ? gather(decoded.data(), now, area.rows, bound.row_stride, view.format)
-            : void(decoded[0] = where_.value(view));
+            : void(decoded[0] = memory_.value(view));
       bound.row_stride = now ? sizeof(float) : 0;
       bound.stick_stride = 0;
     } else {
@@ -357,37 +351,37 @@ class PassRun {
     bound.now = reinterpret_cast<std::byte*>(decoded.data());
   }
 
-  // To what a chain will meet after so many rows: of the same stick, or of the next, which is often far away, where no
-  // hardware expects it.
-  static int64_t ahead(const Bound& bound, const Area& area) {
+  // The distance to prefetch: some rows further in the same stick, or the next stick, which is often so far away that
+  // no hardware prefetcher foresees it.
+  static int64_t ahead(const BoundView& bound, const Area& area) {
     if (area.rows > kTileRows || area.sticks == 1) return kTileRows / 2 * bound.row_stride;
     return bound.stick_stride * (area.pairs_of_sticks ? 2 : 1);
   }
 
-  void call(const TileStep& step, int64_t rows) {
+  void call(const Instruction& step, int64_t rows) {
     const void* inputs[4];
-    for (size_t i = 0; i < step.inputs.size(); ++i) inputs[i] = scratch_.slots[step.inputs[i]];
-    step.call->run(scratch_.slots[step.slot], inputs, static_cast<size_t>(rows * kRow),
-                   where_.program.steps[step.step].constants.data());
+    for (size_t i = 0; i < step.inputs.size(); ++i) inputs[i] = buffers_.slots[step.inputs[i]];
+    step.call->run(buffers_.slots[step.slot], inputs, static_cast<size_t>(rows * kRow),
+                   memory_.program.steps[step.step].constants.data());
   }
 
-  const Where& where_;
-  const Pass& pass_;
-  const std::vector<View>& views_;
-  Scratch& scratch_;
+  const BlockMemory& memory_;
+  const FusedLoop& fused_;
+  const std::vector<OperandView>& views_;
+  ThreadBuffers& buffers_;
   Range range_[kLoops]{};
   int64_t index_[kLoops]{};
   size_t loops_[kLoops]{}, depth_ = 0, rows_ = 0, along_ = 0;
-  int64_t most_rows_ = kAll, most_sticks_ = kAll;  // in one go
+  int64_t most_rows_ = kAll, most_sticks_ = kAll;  // of one area
   int64_t block_ = kAll;                           // sticks after which blocks of sums end
   bool in_pairs_ = false;
   bool ready_ = false;  // splats and columns have been decoded once
-  std::vector<Bound>& bound_ = scratch_.bound;
-  std::vector<Link>& links_ = scratch_.links;
+  std::vector<BoundView>& bound_ = buffers_.bound;
+  std::vector<ThreadedOp>& ops_ = buffers_.ops;
 };
 
-void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scratch& scratch) {
-  const std::vector<double>& constants = where.program.steps[row.step].constants;
+void run_rows(const BlockMemory& memory, const RowStep& row, const RowBlock& block, ThreadBuffers& buffers) {
+  const std::vector<double>& constants = memory.program.steps[row.step].constants;
   const bool by_core = block.inner.count() < block.outer.count();
   const Range along = by_core ? block.outer : block.inner, others = by_core ? block.inner : block.outer;
   const size_t loop = by_core ? kOuterRows : kInnerRows, other = by_core ? kInnerRows : kOuterRows;
@@ -395,43 +389,43 @@ void run_rows(const Where& where, const RowStep& row, const RowBlock& block, Scr
     for (int64_t i = along.begin; i < along.end; i += kTileRows) {
       end_if_stopped();
       const int64_t count = std::min(kTileRows, along.end - i);
-      const auto place = [&](const View& view) {
+      const auto place = [&](const OperandView& view) {
         const int64_t before =
-            where.is_local(view) ? others.begin * view.stride[other] + along.begin * view.stride[loop] : 0;
-        return where.at(view) + o * view.stride[other] + i * view.stride[loop] - before;
+            memory.is_local(view) ? others.begin * view.stride[other] + along.begin * view.stride[loop] : 0;
+        return memory.at(view) + o * view.stride[other] + i * view.stride[loop] - before;
       };
       const void* inputs[4];
       for (size_t v = 1; v < row.views.size(); ++v) {
-        const View& view = row.views[v];
-        float* to = scratch.slots[v];
+        const OperandView& view = row.views[v];
+        float* to = buffers.slots[v];
         inputs[v - 1] = to;
         if (view.argument == kConstant)
-          std::fill_n(to, count, where.value(view));
+          std::fill_n(to, count, memory.value(view));
         else
           gather(to, place(view), count, view.stride[loop], view.format);
       }
-      const View& written = row.views[0];
-      const float* results = scratch.slots[row.op ? 0 : 1];
-      if (row.op) row.op->run(scratch.slots[0], inputs, static_cast<size_t>(count), constants.data());
+      const OperandView& written = row.views[0];
+      const float* results = buffers.slots[row.op ? 0 : 1];
+      if (row.op) row.op->run(buffers.slots[0], inputs, static_cast<size_t>(count), constants.data());
       scatter(place(written), results, count, written.stride[loop], written.format);
     }
 }
 
-int64_t elements_of(const Segment& segment) {
+int64_t elements_of(const FusionGroup& group) {
   int64_t most = 0;
-  for (const Segment::Item& item : segment.items) {
-    if (!item.pass) continue;
+  for (const FusionGroup::Item& item : group.items) {
+    if (!item.loop) continue;
     int64_t elements = kRow;
-    for (size_t i = 0; i < item.pass->loops; ++i) elements *= item.pass->count[i];
-    most += elements * static_cast<int64_t>(item.pass->code.size());
+    for (size_t i = 0; i < item.loop->loops; ++i) elements *= item.loop->count[i];
+    most += elements * static_cast<int64_t>(item.loop->code.size());
   }
   return most;
 }
 
-// A tile of rows at a time, where several passes share what the caches hold.
-std::vector<RowBlock> tiles_of_rows(const Segment& segment) {
-  const int64_t inner = segment.rows_of_core, cores = segment.rows / inner, rest = segment.rows % inner;
-  const bool little = elements_of(segment) <= kLittle;
+// One tile of rows per block, so that all fused loops find the rows in the caches.
+std::vector<RowBlock> tiles_of_rows(const FusionGroup& group) {
+  const int64_t inner = group.rows_of_core, cores = group.rows / inner, rest = group.rows % inner;
+  const bool little = elements_of(group) <= kLittle;
   const int64_t several = little ? cores : std::max<int64_t>(1, kTileRows / inner), size = little ? inner : kTileRows;
   std::vector<RowBlock> blocks;
   const auto add = [&](Range outer, int64_t rows) {
@@ -442,23 +436,24 @@ std::vector<RowBlock> tiles_of_rows(const Segment& segment) {
   return blocks;
 }
 
-// A single pass that folds nothing can be cut anywhere: so that every block is one piece of memory, if possible.
-std::vector<RowBlock> pieces_of_memory(const Pass& pass, int64_t count) {
+// A single fused loop that folds nothing can be split anywhere: at the largest stride, so that a block is contiguous.
+std::vector<RowBlock> contiguous_blocks(const FusedLoop& fused, int64_t count) {
   size_t loop = kOuterRows;
-  for (size_t i = 1; i < pass.loops; ++i)
-    if (pass.count[i] > 1 && (pass.count[loop] == 1 || pass.order.stride[i] > pass.order.stride[loop])) loop = i;
-  const int64_t points = pass.count[loop];
+  for (size_t i = 1; i < fused.loops; ++i)
+    if (fused.count[i] > 1 && (fused.count[loop] == 1 || fused.order.stride[i] > fused.order.stride[loop])) loop = i;
+  const int64_t points = fused.count[loop];
   count = std::min(points, count);
   std::vector<RowBlock> blocks;
   for (int64_t i = 0; i < count; ++i)
-    blocks.push_back({{0, pass.count[kOuterRows]},
-                      {0, pass.count[kInnerRows]},
+    blocks.push_back({{0, fused.count[kOuterRows]},
+                      {0, fused.count[kInnerRows]},
                       loop,
                       {points * i / count, points * (i + 1) / count}});
   return blocks;
 }
 
-// Threads that take blocks in turn get ones from different ends: of neighbours, each would fetch what the other writes.
+// Blocks in an order in which threads that take the next one get distant ones: working on neighbours, the prefetcher of
+// one thread would fetch what the other is about to write.
 std::vector<RowBlock> far_apart(const std::vector<RowBlock>& blocks, size_t threads) {
   std::vector<RowBlock> order;
   const size_t each = (blocks.size() + threads - 1) / threads;
@@ -468,39 +463,39 @@ std::vector<RowBlock> far_apart(const std::vector<RowBlock>& blocks, size_t thre
   return order;
 }
 
-std::vector<RowBlock> blocks_of(const Segment& segment, int threads) {
-  const bool single = segment.items.size() == 1 && segment.items[0].pass && segment.items[0].pass->folds.empty();
-  if (single && segment.rows % segment.rows_of_core == 0)
-    return pieces_of_memory(*segment.items[0].pass, elements_of(segment) <= kLittle ? 1 : int64_t{threads} * 8);
-  return far_apart(tiles_of_rows(segment), static_cast<size_t>(threads));
+std::vector<RowBlock> blocks_of(const FusionGroup& group, int threads) {
+  const bool single = group.items.size() == 1 && group.items[0].loop && group.items[0].loop->folds.empty();
+  if (single && group.rows % group.rows_of_core == 0)
+    return contiguous_blocks(*group.items[0].loop, elements_of(group) <= kLittle ? 1 : int64_t{threads} * 8);
+  return far_apart(tiles_of_rows(group), static_cast<size_t>(threads));
 }
 
-Scratch& scratch_of_thread() {
-  static thread_local Scratch scratch;
-  return scratch;
+ThreadBuffers& buffers_of_thread() {
+  static thread_local ThreadBuffers buffers;
+  return buffers;
 }
 
 }  // namespace
 
-void run_block(const Program& program, const Segment& segment, const RowBlock& block,
+void run_block(const Program& program, const FusionGroup& group, const RowBlock& block,
                const std::vector<std::byte*>& bases, std::byte* lx) {
-  const Where where{program, bases, lx, nullptr};
-  PassRun(where, *segment.items[0].pass, block, scratch_of_thread()).run();
+  const BlockMemory memory{program, bases, lx, nullptr};
+  FusedLoopRun(memory, *group.items[0].loop, block, buffers_of_thread()).run();
 }
 
-void run_segment(Engine& engine, const Program& program, const Segment& segment, const std::vector<std::byte*>& bases,
-                 std::byte* lx) {
-  const std::vector<RowBlock> blocks = blocks_of(segment, engine.threads());
+void run_group(Engine& engine, const Program& program, const FusionGroup& group, const std::vector<std::byte*>& bases,
+               std::byte* lx) {
+  const std::vector<RowBlock> blocks = blocks_of(group, engine.threads());
   engine.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index) {
-    const CardArithmetic arithmetic;
-    Scratch& scratch = scratch_of_thread();
+    const FloatEnvironment environment;
+    ThreadBuffers& buffers = buffers_of_thread();
     const bool one_core = blocks[index].outer.count() == 1 && blocks[index].loop == kOuterRows;
-    const Where where{program, bases, lx, one_core ? scratch.local_lx(2 * program.lx_bytes) : nullptr};
-    for (const Segment::Item& item : segment.items) {
-      if (item.pass)
-        PassRun(where, *item.pass, blocks[index], scratch).run();
+    const BlockMemory memory{program, bases, lx, one_core ? buffers.local_lx.bytes(2 * program.lx_bytes) : nullptr};
+    for (const FusionGroup::Item& item : group.items) {
+      if (item.loop)
+        FusedLoopRun(memory, *item.loop, blocks[index], buffers).run();
       else
-        run_rows(where, *item.row, blocks[index], scratch);
+        run_rows(memory, *item.row, blocks[index], buffers);
     }
   });
 }

@@ -1,5 +1,5 @@
-// Steps of a segment, cut along their sticks. What several steps have written side by side, as for a concatenation, and
-// others read as a whole, is read in pieces: each can then follow its writer in one pass.
+// Splits steps of a fusion group along their sticks, where different steps have written the parts of what they read. A
+// concatenation is read as a whole, for instance: split, each part follows its writer in one fused loop.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace spyre {
 
-// One piece of the members after the other; the members as they are, where there is nothing to cut, or where pieces
-// could not go one after the other.
-std::vector<Member> in_pieces(const std::vector<Member>& members);
+// All members for the first part, then all for the next; the members as they are where there is nothing to split, or
+// where dependences forbid that order.
+std::vector<GroupStep> split_at_writers(const std::vector<GroupStep>& members);
 
 }  // namespace spyre

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "card/fusion/threaded_ops.h"
-#include "card/kernels/compute.h"
+#include "card/program/core_split.h"
+#include "card/program/step_ops.h"
 
 namespace spyre {
 
@@ -33,7 +34,7 @@ bool computes_reals(const Step& step) {
   return op && op->in == Domain::real && op->out == Domain::real;
 }
 
-// Whether a reduce goes along the sticks of what it reads and along nothing else, the way passes do it.
+// Whether a reduce goes along the sticks of what it reads and along nothing else, as a fused loop does it.
 bool folds_sticks(const Step& step) {
   const Operand& read = step.operands[1];
   const size_t kept = step.extents.size() - static_cast<size_t>(step.reduced);
@@ -42,11 +43,11 @@ bool folds_sticks(const Step& step) {
     if (static_cast<int>(i) != read.stick && step.extents[i] > 1) return false;
   for (size_t i = 0; i < kept; ++i)
     if (step.extents[i] > 1 && read.strides[i] == element_bytes(read.format)) return false;
-  return sums_wide(step) || fold_link(step.function, Source::codes).has_value();
+  return sums_wide(step) || fold_op_kind(step.function, Source::codes).has_value();
 }
 
-// Only of rows may the last core have fewer than the others.
-bool divides_evenly(const Step& step, const Shape& shape) {
+// Whether all cores have the same number of points, but for the last one's rows.
+bool divides_evenly(const Step& step, const StepShape& shape) {
   const Dims points = points_per_core(step);
   for (size_t i = 0; i < points.size(); ++i) {
     const bool is_lanes = static_cast<int>(i) == shape.lanes, is_row = static_cast<int>(i) == shape.row;
@@ -56,7 +57,7 @@ bool divides_evenly(const Step& step, const Shape& shape) {
   return true;
 }
 
-bool fits(const Step& step, const Shape& shape) {
+bool fits(const Step& step, const StepShape& shape) {
   return std::all_of(step.operands.begin(), step.operands.end(), [&](const Operand& operand) {
     if (operand.is_constant()) return true;
     return shape.only_rows ? is_plain(operand) && !in_sticks(step, operand) : fits_lanes(step, operand, shape.lanes);
@@ -68,7 +69,7 @@ struct Rows {
   int64_t step, period, first, last;
 };
 
-std::optional<Rows> rows_in(const Member& member, size_t index) {
+std::optional<Rows> rows_in(const GroupStep& member, size_t index) {
   const Operand& operand = member.step.operands[index];
   const int row = member.shape.row;
   if (row < 0 || operand.strides[row] == 0) return {};
@@ -91,15 +92,15 @@ std::optional<Rows> rows_in(const Member& member, size_t index) {
   return rows;
 }
 
-// From the scratchpad of one part of the rows to that of the next, in cores.
-int64_t core_step(const Member& member) {
+// The distance, in cores, between the scratchpads of consecutive slices of the rows.
+int64_t core_step(const GroupStep& member) {
   int64_t cores = 1;
   for (size_t d = static_cast<size_t>(member.shape.row) + 1; d < member.step.slices.size(); ++d)
     cores *= member.step.slices[d];
   return cores;
 }
 
-bool row_by_row(const Member& a, size_t i, const Member& b, size_t j) {
+bool row_by_row(const GroupStep& a, size_t i, const GroupStep& b, size_t j) {
   if (a.shape.row < 0 && b.shape.row < 0) return true;  // a single row
   const auto x = rows_in(a, i), y = rows_in(b, j);
   if (!x || !y || x->step != y->step || x->period != y->period) return false;
@@ -108,14 +109,14 @@ bool row_by_row(const Member& a, size_t i, const Member& b, size_t j) {
   return std::max(x->last, y->last) <= window + x->step;
 }
 
-int64_t sticks_of(const Member& member, const Operand& operand) {
+int64_t sticks_of(const GroupStep& member, const Operand& operand) {
   const int64_t per_stick = elements_per_stick(operand.format);
   return (lanes_of(member) + per_stick - 1) / per_stick;
 }
 
-// Whether operands have nothing in common though their spans overlap: they are different sticks of the same rows, in a
-// layout in which the larger stride is always behind all that the smaller ones reach.
-bool are_side_by_side(const Member& a, size_t i, const Member& b, size_t j) {
+// Whether operands share no byte though their spans overlap: they are different sticks of the same rows, in a layout in
+// which each stride is larger than all that smaller strides reach.
+bool are_side_by_side(const GroupStep& a, size_t i, const GroupStep& b, size_t j) {
   const auto distance = sticks_between(a, i, b, j);
   if (!distance) return false;
   const Operand &x = a.step.operands[i], &y = b.step.operands[j];
@@ -138,11 +139,11 @@ bool are_side_by_side(const Member& a, size_t i, const Member& b, size_t j) {
 
 }  // namespace
 
-std::optional<Shape> shape_of(const Step& step) {
+std::optional<StepShape> shape_of(const Step& step) {
   const bool folds = step.op == OpCode::reduce;
   if (!folds && step.op != OpCode::elementwise && step.op != OpCode::copy) return {};
   if (step.operands.size() < 2 || step.checked || !computes_reals(step) || (folds && !folds_sticks(step))) return {};
-  Shape shape;
+  StepShape shape;
   for (const Operand& operand : step.operands) shape.in_lx |= operand.in_lx();
   const size_t kept = step.extents.size() - folded_dimensions(step);
   size_t many = 0;
@@ -173,18 +174,20 @@ std::vector<std::pair<int64_t, int64_t>> spans_of(const Step& step) {
   return spans;
 }
 
-Member member_of(size_t index, const Step& step, const Shape& shape) { return {index, step, shape, spans_of(step)}; }
+GroupStep group_step_of(size_t index, const Step& step, const StepShape& shape) {
+  return {index, step, shape, spans_of(step)};
+}
 
-int64_t rows_of(const Member& member) {
+int64_t rows_of(const GroupStep& member) {
   const int row = member.shape.row;
   if (row < 0) return 1;
   const int64_t points = member.step.extents[row];
   return row == member.shape.lanes ? (points + kRow - 1) / kRow : points;
 }
 
-int64_t lanes_of(const Member& member) { return member.step.extents[member.shape.lanes]; }
+int64_t lanes_of(const GroupStep& member) { return member.step.extents[member.shape.lanes]; }
 
-std::optional<int64_t> sticks_between(const Member& a, size_t i, const Member& b, size_t j) {
+std::optional<int64_t> sticks_between(const GroupStep& a, size_t i, const GroupStep& b, size_t j) {
   const Operand &x = a.step.operands[i], &y = b.step.operands[j];
   const int lanes = a.shape.lanes;
   if (lanes < 0 || b.shape.lanes != lanes || x.argument != y.argument || x.format != y.format || x.stick != lanes ||
@@ -201,7 +204,7 @@ std::optional<int64_t> sticks_between(const Member& a, size_t i, const Member& b
   return bytes / step;
 }
 
-bool overlap(const Member& a, size_t i, const Member& b, size_t j) {
+bool overlap(const GroupStep& a, size_t i, const GroupStep& b, size_t j) {
   const Operand &x = a.step.operands[i], &y = b.step.operands[j];
   return !x.is_constant() && x.argument == y.argument && a.spans[i].first < b.spans[j].second &&
          b.spans[j].first < a.spans[i].second && !are_side_by_side(a, i, b, j);
@@ -217,14 +220,14 @@ bool same_place(const Step& a, size_t i, const Step& b, size_t j) {
   return true;
 }
 
-Meeting meeting(const Member& a, const Member& b) {
-  Meeting closest = Meeting::none;
+Dependence dependence_between(const GroupStep& a, const GroupStep& b) {
+  Dependence closest = Dependence::none;
   for (size_t i = 0; i < a.step.operands.size(); ++i)
     for (size_t j = 0; j < b.step.operands.size(); ++j) {
       if ((i && j) || !overlap(a, i, b, j)) continue;
-      closest = std::max(closest, same_place(a.step, i, b.step, j) ? Meeting::same_place
-                                  : row_by_row(a, i, b, j)         ? Meeting::same_row
-                                                                   : Meeting::apart);
+      closest = std::max(closest, same_place(a.step, i, b.step, j) ? Dependence::same_point
+                                  : row_by_row(a, i, b, j)         ? Dependence::same_row
+                                                                   : Dependence::other_rows);
     }
   return closest;
 }

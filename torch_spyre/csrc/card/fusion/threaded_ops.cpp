@@ -1,114 +1,44 @@
 #include "card/fusion/threaded_ops.h"
 
-#include <cstring>
 #include <utility>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#include "card/numeric/formats.h"
+#include "card/numeric/sen169.h"
+#include "card/numeric/simd.h"
 #include "card/numeric/tile_math.h"
 
 namespace spyre {
 namespace {
 
-using Handler = decltype(Link::run);
+using Handler = decltype(ThreadedOp::run);
 
-// Which part of a tile is in registers.
-struct Part {
-  int64_t row[2], stick[2];  // of the two halves, where it has 128 elements: two rows, or two sticks; or twice the same
-  int64_t lane;              // the first
-  int64_t lanes;             // of each row that there are
+// The elements that are in registers: two halves where they are 128, of two rows or of two sticks, or the same one
+// twice.
+struct RegisterTile {
+  int64_t row[2], stick[2];
+  int64_t lane;   // the first
+  int64_t lanes;  // of each row that there are
 };
 
-struct Level {
+struct ThreadedOpTable {
   const char* name;
-  Handler (*find)(LinkKind kind, Source source, Source addend);
+  Handler (*find)(OpKind kind, Source source, Source addend);
   Handler end;
-  void (*run)(const Link* links, const Area& area);
+  void (*run)(const ThreadedOp* ops, const Area& area);
 };
 
 #pragma GCC push_options
 #pragma GCC optimize("no-trapping-math")
-
-namespace portable {
-constexpr const char* kName = "portable";
-constexpr int kLanes = 4;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
-  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
-  return sum;
-}
-template <class Vector, class Number>
-SPYRE_INLINE bool any_above(Vector x, Number limit) {
-  bool found = false;
-  for (size_t i = 0; i < sizeof(Vector) / sizeof(Number); ++i) found |= x[i] > limit;
-  return found;
-}
-#include "card/fusion/threaded_ops_simd.inc"
-}  // namespace portable
-
-#if defined(__x86_64__)
-namespace avx2 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-constexpr const char* kName = "avx2";
-constexpr int kLanes = 8;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
-template <class Vector, class Number>
-SPYRE_INLINE bool any_above(Vector x, Number limit) {
-  const auto above = __m256i(x > limit);
-  return !_mm256_testz_si256(above, above);
-}
-#include "card/fusion/threaded_ops_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx2
-
-namespace avx512 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-constexpr const char* kName = "avx512";
-constexpr int kLanes = 16;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
-template <class Vector>
-SPYRE_INLINE bool any_above(Vector x, uint32_t limit) {
-  return _mm512_cmpgt_epu32_mask(__m512i(x), _mm512_set1_epi32(int(limit))) != 0;
-}
-template <class Vector>
-SPYRE_INLINE bool any_above(Vector x, uint16_t limit) {
-  return _mm512_cmpgt_epu16_mask(__m512i(x), _mm512_set1_epi16(short(limit))) != 0;
-}
-#include "card/fusion/threaded_ops_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx512
-#endif
+#define SPYRE_SIMD_BODY "card/fusion/threaded_ops_simd.inc"
+#include "card/numeric/for_each_isa.inc"
+#undef SPYRE_SIMD_BODY
 #pragma GCC pop_options
 
-#if defined(__x86_64__)
-const Level* const kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};
-#else
-const Level* const kLevels[] = {&portable::kLevel};
-#endif
+const ThreadedOpTable* const kTables[] = SPYRE_EACH_ISA(kTable);
 
-const Level& level_named(const char* name) {
-  for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, name)) return *level;
-  return portable::kLevel;
-}
-const Level& level() {
-  static const Level& chosen = level_named(simd_level());
+const ThreadedOpTable& table() {
+  static const ThreadedOpTable& chosen = table_of(kTables, simd_level());
   return chosen;
 }
-
-}  // namespace
-
-namespace {
 
 // The row of a table, each of which begins with the name of a tile operation.
 template <class Row, size_t count>
@@ -120,57 +50,59 @@ const Row* named(const Row (&rows)[count], std::string_view op) {
 
 }  // namespace
 
-std::optional<LinkKind> unary_link(std::string_view op, bool is_short) {
+std::optional<OpKind> unary_op_kind(std::string_view op, bool is_short) {
   struct Row {
     std::string_view name;
-    LinkKind kind, short_kind;
+    OpKind kind, short_kind;
   };
-  constexpr Row kUnary[] = {{"square", LinkKind::square, LinkKind::square},
-                            {"neg", LinkKind::neg, LinkKind::neg},
-                            {"abs", LinkKind::magnitude, LinkKind::magnitude},
-                            {"exp", LinkKind::exp, LinkKind::short_exp},
-                            {"silu", LinkKind::silu, LinkKind::short_silu}};
+  constexpr Row kUnary[] = {{"square", OpKind::square, OpKind::square},
+                            {"neg", OpKind::neg, OpKind::neg},
+                            {"abs", OpKind::magnitude, OpKind::magnitude},
+                            {"exp", OpKind::exp, OpKind::short_exp},
+                            {"silu", OpKind::silu, OpKind::short_silu}};
   const Row* row = named(kUnary, op);
   return row ? std::optional(is_short ? row->short_kind : row->kind) : std::nullopt;
 }
 
-std::optional<BinaryLink> binary_link(std::string_view op) {
+std::optional<BinaryOpKinds> binary_op_kinds(std::string_view op) {
   struct Row {
     std::string_view name;
-    BinaryLink kinds;
+    BinaryOpKinds kinds;
   };
   constexpr Row kBinary[] = {
-      {"add", {LinkKind::add, LinkKind::add}},           {"sub", {LinkKind::sub, LinkKind::from}},
-      {"mul", {LinkKind::mul, LinkKind::mul}},           {"div", {LinkKind::div, LinkKind::into}},
-      {"maximum", {LinkKind::maximum, LinkKind::under}}, {"minimum", {LinkKind::minimum, LinkKind::over}}};
+      {"add", {OpKind::add, OpKind::add}},           {"sub", {OpKind::sub, OpKind::from}},
+      {"mul", {OpKind::mul, OpKind::mul}},           {"div", {OpKind::div, OpKind::into}},
+      {"maximum", {OpKind::maximum, OpKind::under}}, {"minimum", {OpKind::minimum, OpKind::over}}};
   const Row* row = named(kBinary, op);
   return row ? std::optional(row->kinds) : std::nullopt;
 }
 
-std::optional<LinkKind> fold_link(std::string_view op, Source source) {
+std::optional<OpKind> fold_op_kind(std::string_view op, Source source) {
   struct Row {
     std::string_view name;
-    LinkKind sticks, halves;
+    OpKind sticks, halves;
   };
-  constexpr Row kFolds[] = {{"add", LinkKind::fold_add, LinkKind::fold_add_halves},
-                            {"maximum", LinkKind::fold_maximum, LinkKind::fold_maximum_halves},
-                            {"minimum", LinkKind::fold_minimum, LinkKind::fold_minimum_halves},
-                            {"mul", LinkKind::fold_mul, LinkKind::fold_mul_halves}};
+  constexpr Row kFolds[] = {{"add", OpKind::fold_add, OpKind::fold_add_halves},
+                            {"maximum", OpKind::fold_maximum, OpKind::fold_maximum_halves},
+                            {"minimum", OpKind::fold_minimum, OpKind::fold_minimum_halves},
+                            {"mul", OpKind::fold_mul, OpKind::fold_mul_halves}};
   const Row* row = named(kFolds, op);
   return row ? std::optional(source == Source::floats ? row->halves : row->sticks) : std::nullopt;
 }
 
-Handler find_link(LinkKind kind, Source source, Source addend) { return level().find(kind, source, addend); }
-Handler end_link() { return level().end; }
-void run_chain(const Link* links, const Area& area) { level().run(links, area); }
+Handler find_threaded_op(OpKind kind, Source source, Source addend) { return table().find(kind, source, addend); }
+Handler end_of_ops() { return table().end; }
+void run_threaded_ops(const ThreadedOp* ops, const Area& area) { table().run(ops, area); }
 
-// For tests: the chains of one instruction set, which the machine must have.
+// For tests: the ops of one instruction set, which the machine must have.
 namespace detail {
-Handler find_link(const char* simd, LinkKind kind, Source source, Source addend) {
-  return level_named(simd).find(kind, source, addend);
+Handler find_threaded_op(const char* simd, OpKind kind, Source source, Source addend) {
+  return table_of(kTables, simd).find(kind, source, addend);
 }
-Handler end_link(const char* simd) { return level_named(simd).end; }
-void run_chain(const char* simd, const Link* links, const Area& area) { level_named(simd).run(links, area); }
+Handler end_of_ops(const char* simd) { return table_of(kTables, simd).end; }
+void run_threaded_ops(const char* simd, const ThreadedOp* ops, const Area& area) {
+  table_of(kTables, simd).run(ops, area);
+}
 }  // namespace detail
 
 }  // namespace spyre

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include <utility>
 
 #include "card/engine/engine.h"
 #include "card/kernels/matmul.h"
 #include "card/kernels/operand_access.h"
+#include "card/kernels/scratch.h"
+#include "card/numeric/simd.h"
 #include "card/numeric/tile_math.h"
+#include "card/program/axis_stride.h"
+#include "card/program/core_split.h"
 
 namespace spyre {
 namespace {
@@ -37,7 +38,7 @@ struct Scores {
   int64_t width;
 };
 
-struct Level {
+struct AttentionTable {
   const char* name;
   void (*multiply)(const Product&);
   void (*add_attended)(const Product&, const float* scores);
@@ -50,107 +51,41 @@ struct Level {
 #pragma GCC push_options
 #pragma GCC optimize("no-trapping-math,no-thread-jumps,no-math-errno")
 
-namespace portable {
-constexpr const char* kName = "portable";
-constexpr int kLanes = 4, kVectors = 4;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
-  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
-  return sum;
-}
-#include "card/kernels/attention_simd.inc"
-}  // namespace portable
-
-#if defined(__x86_64__)
-namespace avx2 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-constexpr const char* kName = "avx2";
-constexpr int kLanes = 8, kVectors = 2;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
-#include "card/kernels/attention_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx2
-
-namespace avx512 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-constexpr const char* kName = "avx512";
-constexpr int kLanes = 16, kVectors = 4;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
-#include "card/kernels/attention_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx512
-#endif
-
+#define SPYRE_SIMD_BODY "card/kernels/attention_simd.inc"
+#include "card/numeric/for_each_isa.inc"
+#undef SPYRE_SIMD_BODY
 #pragma GCC pop_options
 
-#if defined(__x86_64__)
-constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};
-#else
-constexpr const Level* kLevels[] = {&portable::kLevel};
-#endif
+constexpr const AttentionTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
-const Level& level_named(const char* name) {
-  for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, name)) return *level;
-  return portable::kLevel;
-}
-
-constexpr int64_t kMostRows = 256;  // of a part: they share decoded keys and values
+constexpr int64_t kMostRows = 256;  // of a task: they share decoded keys and values
 constexpr int64_t kTileRows = 24;   // whose scores stay in the first cache until they are used
 constexpr int64_t kFewRows = 8;     // do not pay for decoding keys and values apart from using them
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-// Grows to the largest part of its thread and is used again by the next: the hot path does not allocate.
-class Scratch {
+// An operand: where its points are, and how their elements are read and written.
+class OperandRows {
  public:
-  explicit Scratch(int64_t floats) {
-    if (const size_t lines = size_t(round_up(floats, kLine) / kLine); memory().size() < lines) memory().resize(lines);
-  }
-  float* take(int64_t floats) {
-    float* const from = memory().data()->floats + taken_;
-    taken_ += round_up(floats, kLine);
-    return from;
-  }
-
- private:
-  static constexpr int64_t kLine = 16;
-  struct alignas(64) Line {
-    float floats[kLine];
-  };
-  static std::vector<Line>& memory() {
-    thread_local std::vector<Line> lines;
-    return lines;
-  }
-  int64_t taken_ = 0;
-};
-
-// Where the points of an operand lie.
-class Side {
- public:
-  Side(const Step& step, size_t index, std::byte* base)
+  OperandRows(const Step& step, size_t index, std::byte* base)
       : step_(step), operand_(step.operands[index]), access_(operand_, base), points_(points_per_core(step)) {
     for (size_t i = 0; i < step.extents.size() && !operand_.is_constant(); ++i)
-      ways_.emplace_back(operand_.strides[i], operand_.format, operand_.stick == static_cast<int>(i));
+      strides_.emplace_back(operand_.strides[i], operand_.format, operand_.stick == static_cast<int>(i));
   }
   bool moves(size_t axis) const {
     return !operand_.is_constant() && (operand_.strides[axis] != 0 || operand_.stick == static_cast<int>(axis));
   }
-  // Of a point, of which the dimensions behind those given are 0; in LX it is its core's.
+  // The address of a point, of which the dimensions behind those given are 0; in LX, that of its core.
   int64_t at(const Dims& point) const {
     int64_t address = 0, core = 0;
     for (size_t i = 0; i < step_.extents.size(); ++i) {
       const int64_t p = i < point.size() ? point[i] : 0, slice = p / points_[i];
       core = core * step_.slices[i] + slice;
-      address += ways_[i].at(operand_.in_lx() ? p - slice * points_[i] : p);
+      address += strides_[i].at(operand_.in_lx() ? p - slice * points_[i] : p);
     }
     return operand_.in_lx() ? address + core * operand_.core_bytes : address;
   }
-  int64_t moved(size_t axis, int64_t by) const { return ways_[axis].at(by); }
+  int64_t moved(size_t axis, int64_t by) const { return strides_[axis].at(by); }
   // From an address on, over the rows of one dimension and the sticks of another.
   StickMatrix matrix(int64_t at, size_t rows) const {
     const int64_t element = element_bytes(operand_.format);
@@ -158,29 +93,30 @@ class Side {
             operand_.strides[static_cast<size_t>(operand_.stick)] / element};
   }
   void decode(float* to, int64_t at, size_t axis, int64_t first, int64_t count) const {
-    even_runs(first, count, count, {&ways_[axis]}, [&](int64_t point, int64_t run) {
-      access_.decode(to + point - first, at + ways_[axis].at(point), run, ways_[axis].step());
+    even_runs(first, count, count, {&strides_[axis]}, [&](int64_t point, int64_t run) {
+      access_.decode(to + point - first, at + strides_[axis].at(point), run, strides_[axis].step());
     });
   }
   void encode(const float* from, int64_t at, size_t axis, int64_t count) const {
-    even_runs(0, count, count, {&ways_[axis]}, [&](int64_t point, int64_t run) {
-      access_.encode(from + point, at + ways_[axis].at(point), run, ways_[axis].step());
+    even_runs(0, count, count, {&strides_[axis]}, [&](int64_t point, int64_t run) {
+      access_.encode(from + point, at + strides_[axis].at(point), run, strides_[axis].step());
     });
   }
 
  private:
   const Step& step_;
   const Operand& operand_;
-  const Access access_;
+  const OperandAccess access_;
   const Dims points_;
-  std::vector<Way> ways_;
+  std::vector<AxisStride> strides_;
 };
 
-// The rows of one part.
+// The rows of one task.
 class Rows {
  public:
-  Rows(const Level& level, const Step& step, const std::vector<std::byte*>& bases, const Dims& begin, const Dims& count)
-      : level_(level),
+  Rows(const AttentionTable& table, const Step& step, const std::vector<std::byte*>& bases, const Dims& begin,
+       const Dims& count)
+      : table_(table),
         step_(step),
         out_(step, kOut, bases[kOut]),
         query_(step, kQuery, bases[kQuery]),
@@ -188,18 +124,18 @@ class Rows {
         value_(step, kValue, bases[kValue]),
         mask_(step, kMask, bases[kMask]),
         rows_(product(count)),
-        scratch_(floats()) {
-    queries_ = scratch_.take(rows_ * depth_pitch_);
-    results_ = scratch_.take(rows_ * width_pitch_);
-    sums_ = scratch_.take(rows_ * kSumLanes);
-    tops_ = scratch_.take(rows_);
-    masks_ = scratch_.take(rows_ * kKeys);
-    keys_ = scratch_.take(kKeys * depth_pitch_);
-    columns_ = scratch_.take(kKeys * depth_pitch_);
-    values_ = scratch_.take(kKeys * width_pitch_);
-    scores_ = scratch_.take(kTileRows * kKeys);
-    weights_ = scratch_.take(kTileRows * kKeys);
-    before_ = scratch_.take(kFewRows * width_pitch_);
+        free_(scratch().floats(floats())) {
+    queries_ = take(rows_ * depth_pitch_);
+    results_ = take(rows_ * width_pitch_);
+    sums_ = take(rows_ * kSumLanes);
+    tops_ = take(rows_);
+    masks_ = take(rows_ * kKeys);
+    keys_ = take(kKeys * depth_pitch_);
+    columns_ = take(kKeys * depth_pitch_);
+    values_ = take(kKeys * width_pitch_);
+    scores_ = take(kTileRows * kKeys);
+    weights_ = take(kTileRows * kKeys);
+    before_ = take(kFewRows * width_pitch_);
     std::fill_n(results_, rows_ * width_pitch_, 0.0f);
     std::fill_n(sums_, rows_ * kSumLanes, 0.0f);
     std::fill_n(tops_, rows_, -std::numeric_limits<float>::infinity());
@@ -224,23 +160,30 @@ class Rows {
         add(row, std::min(kTileRows, rows_ - row), first, count, finite);
     }
     for (int64_t row = 0; row < rows_; ++row) {
-      level_.finish(results_ + row * width_pitch_, width_, sums_ + row * kSumLanes);
+      table_.finish(results_ + row * width_pitch_, width_, sums_ + row * kSumLanes);
       out_.encode(results_ + row * width_pitch_, out_at_[row], width_axis(), width_);
     }
   }
 
  private:
+  static Scratch& scratch() {
+    thread_local Scratch memory;
+    return memory;
+  }
+  float* take(int64_t floats) { return std::exchange(free_, free_ + round_up(floats, kLine)); }
+  static constexpr int64_t kLine = 16;  // floats of a cache line
+
   size_t rank() const { return step_.extents.size(); }
   size_t depth_axis() const { return rank() - kDepth; }
   size_t length_axis() const { return rank() - kLength; }
   size_t width_axis() const { return rank() - kWidth; }
   int64_t floats() const {
-    const int64_t slack = 16 * 16;  // each piece begins with a line
+    const int64_t slack = 16 * kLine;  // each of eleven arrays begins with a cache line
     return rows_ * (depth_pitch_ + width_pitch_ + kSumLanes + 1 + kKeys) + kKeys * (2 * depth_pitch_ + width_pitch_) +
            2 * kTileRows * kKeys + kFewRows * width_pitch_ + slack;
   }
 
-  // Where each row lies, its queries decoded and scaled.
+  // Finds the addresses of each row, and decodes and scales its queries.
   void place(const Dims& begin, const Dims& count) {
     const auto scale = static_cast<float>(step_.constants[kScale]);
     Dims point = begin;
@@ -290,7 +233,7 @@ class Rows {
   void decode_keys(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
       key_.decode(keys_ + i * depth_pitch_, key_at(first + i), depth_axis(), 0, depth_);
-    level_.transpose(columns_, keys_, depth_pitch_, round_up(depth_, 8));
+    table_.transpose(columns_, keys_, depth_pitch_, round_up(depth_, 8));
   }
 
   // False where one is no number.
@@ -299,7 +242,7 @@ class Rows {
     for (int64_t i = 0; i < count; ++i) {
       float* const to = values_ + i * width_pitch_;
       value_.decode(to, value_at(first + i), width_axis(), 0, width_);
-      finite &= level_.all_finite(to, width_);
+      finite &= table_.all_finite(to, width_);
     }
     return finite;
   }
@@ -307,7 +250,7 @@ class Rows {
   void weigh(int64_t top, int64_t rows, int64_t first, int64_t count) {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = top + i, seen = causal_ ? position_[row] - first + 1 : kKeys;
-      level_.weigh({.row = scores_ + i * kKeys,
+      table_.weigh({.row = scores_ + i * kKeys,
                     .weights = weights_ + i * kKeys,
                     .mask = masked_ ? masks_ + mask_of_[row] * kKeys : nullptr,
                     .limit = std::min(count, seen),
@@ -333,7 +276,7 @@ class Rows {
   void add(int64_t top, int64_t rows, int64_t first, int64_t count, bool finite) {
     if (*std::max_element(&met_[top], &met_[top] + rows) <= first) return;
     std::fill_n(scores_, rows * kKeys, 0.0f);
-    level_.multiply({.c = scores_,
+    table_.multiply({.c = scores_,
                      .a = queries_ + top * depth_pitch_,
                      .b = columns_,
                      .c_pitch = kKeys,
@@ -344,7 +287,7 @@ class Rows {
                      .depth = depth_});
     weigh(top, rows, first, count);
     const Product onto = onto_results(top, rows, count);
-    finite ? level_.multiply(onto) : level_.add_attended(onto, scores_);
+    finite ? table_.multiply(onto) : table_.add_attended(onto, scores_);
   }
 
   // Products that decode as they go, which is all that few rows wait for. They sum in the same order.
@@ -359,22 +302,22 @@ class Rows {
     std::copy_n(results_, rows_ * width_pitch_, before_);
     matmul(plain(results_, width_pitch_), plain(weights_, kKeys), value_.matrix(value_at(first), length_axis()),
            {rows_, width_, count, false, true});
-    if (level_.all_finite(results_, rows_ * width_pitch_)) return;
+    if (table_.all_finite(results_, rows_ * width_pitch_)) return;
     std::copy_n(before_, rows_ * width_pitch_, results_);  // a value was none, perhaps one that takes no part
     decode_values(first, count);
-    level_.add_attended(onto_results(0, rows_, count), scores_);
+    table_.add_attended(onto_results(0, rows_, count), scores_);
   }
 
-  const Level& level_;
+  const AttentionTable& table_;
   const Step& step_;
-  const Side out_, query_, key_, value_, mask_;
+  const OperandRows out_, query_, key_, value_, mask_;
   const int64_t depth_ = step_.extents[depth_axis()], length_ = step_.extents[length_axis()],
                 width_ = step_.extents[width_axis()];
   // Floats from row to row; powers of two would share cache sets.
   const int64_t depth_pitch_ = round_up(depth_, 16) + 16, width_pitch_ = round_up(width_, kUnit);
   const bool causal_ = step_.constants[kCausal] != 0, masked_ = !step_.operands[kMask].is_constant();
   const int64_t rows_;
-  Scratch scratch_;
+  float* free_;  // the rest of the thread's scratch memory
   float *queries_, *results_, *sums_, *tops_, *masks_, *keys_, *columns_, *values_, *scores_, *weights_, *before_;
   int64_t key_at_, value_at_;
   std::vector<int64_t> out_at_, position_, met_, mask_of_, mask_at_;
@@ -382,15 +325,10 @@ class Rows {
 
 }  // namespace
 
-int64_t keys_met(const Step& step, int64_t row) {
-  const int64_t length = step.extents[step.extents.size() - kLength];
-  return step.constants[kCausal] != 0 ? std::min(length, (row / kKeys + 1) * kKeys) : length;
-}
-
-AttentionParts::AttentionParts(const Step& step, const std::vector<std::byte*>& bases) : step_(step), bases_(bases) {
+AttentionTasks::AttentionTasks(const Step& step, const std::vector<std::byte*>& bases) : step_(step), bases_(bases) {
   const Dims points = points_per_core(step);
   const size_t outer = step.extents.size() - kWidth;
-  // Keys in LX are those of one core; elsewhere rows that share them need not care who has them.
+  // Keys in LX are those of one core; elsewhere rows that share keys may be of any cores.
   const bool own = step.operands[kKey].in_lx() || step.operands[kValue].in_lx();
   for (int core = 0; core < (own ? step.cores() : 1); ++core) {
     Dims begin(outer, 0), count(step.extents.begin(), step.extents.begin() + static_cast<ptrdiff_t>(outer));
@@ -402,13 +340,13 @@ AttentionParts::AttentionParts(const Step& step, const std::vector<std::byte*>& 
     }
     if (product(count) > 0) split(std::move(begin), std::move(count));
   }
-  // The last rows of causal attention take longest: they begin.
-  std::stable_sort(parts_.begin(), parts_.end(),
-                   [](const Part& a, const Part& b) { return a.begin.back() > b.begin.back(); });
+  // The last rows of causal attention take longest, so they begin.
+  std::stable_sort(tasks_.begin(), tasks_.end(),
+                   [](const QueryBlock& a, const QueryBlock& b) { return a.begin.back() > b.begin.back(); });
 }
 
-// Dimensions that move the keys point by point; of the others the innermost together, up to kMostRows.
-void AttentionParts::split(Dims begin, Dims count) {
+// One point of each dimension that moves the keys; of the others the innermost together, up to kMostRows.
+void AttentionTasks::split(Dims begin, Dims count) {
   const auto moves = [&](size_t axis) {
     for (size_t operand : {kKey, kValue})
       if (step_.operands[operand].strides[axis] != 0) return true;
@@ -422,25 +360,25 @@ void AttentionParts::split(Dims begin, Dims count) {
       unit[i] = std::min(count[i], room);
       room /= unit[i];
     }
-  constexpr int64_t kMostPositions = 128;  // causal rows far apart meet different keys
+  constexpr int64_t kMostPositions = 128;  // causal rows far apart attend to different keys
   unit[rows] = std::clamp<int64_t>(room, 1, std::min(count[rows], kMostPositions));
-  Part part{begin, unit};
+  QueryBlock task{begin, unit};
   for (bool more = true; more;) {
-    for (size_t i = 0; i < begin.size(); ++i) part.count[i] = std::min(unit[i], begin[i] + count[i] - part.begin[i]);
-    parts_.push_back(part);
+    for (size_t i = 0; i < begin.size(); ++i) task.count[i] = std::min(unit[i], begin[i] + count[i] - task.begin[i]);
+    tasks_.push_back(task);
     more = false;
     for (size_t i = begin.size(); i-- > 0 && !more;) {
-      part.begin[i] += unit[i];
-      more = part.begin[i] < begin[i] + count[i];
-      if (!more) part.begin[i] = begin[i];
+      task.begin[i] += unit[i];
+      more = task.begin[i] < begin[i] + count[i];
+      if (!more) task.begin[i] = begin[i];
     }
   }
 }
 
-void AttentionParts::run(int64_t part) const {
-  static const auto& level = level_named(simd_level());
-  const Part& which = parts_[static_cast<size_t>(part)];
-  Rows(level, step_, bases_, which.begin, which.count).run();
+void AttentionTasks::run(int64_t task) const {
+  static const AttentionTable& table = table_of(kTables, simd_level());
+  const QueryBlock& which = tasks_[static_cast<size_t>(task)];
+  Rows(table, step_, bases_, which.begin, which.count).run();
 }
 
 // For tests: the routines of one instruction set, which the machine must have, on so many points of each dimension but
@@ -451,7 +389,7 @@ void attention(const char* simd, const Step& step, const std::vector<std::byte*>
   for (bool more = true; more;) {
     Dims count;
     for (size_t i = 0; i < points.size(); ++i) count.push_back(std::min(points[i], step.extents[i] - begin[i]));
-    Rows(level_named(simd), step, bases, begin, count).run();
+    Rows(table_of(kTables, simd), step, bases, begin, count).run();
     more = false;
     for (size_t i = points.size(); i-- > 0 && !more;) {
       begin[i] += points[i];

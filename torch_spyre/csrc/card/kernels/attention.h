@@ -5,7 +5,7 @@
 //   weights     e^(score - largest so far), the sums so far scaled down where a block has a larger one
 //   their sum   kSumLanes running sums, key j in lane j % kSumLanes, folded by halves at the end
 //   results     one chain of fma in ascending keys for each element, divided by the sum at the end
-// A key whose score is -inf, as where the mask is false or -inf or the key lies ahead of a causal row, takes no part,
+// A key whose score is -inf, as where the mask is false or -inf or the key is ahead of a causal row, takes no part,
 // whatever its value holds; a row without any is 0, and zeros are positive. So blocks that no row attends to may be
 // left out, and rows may be taken together or apart, on any thread, without a change of a bit.
 #pragma once
@@ -13,39 +13,27 @@
 #include <cstddef>
 #include <vector>
 
+#include "card/program/attention_step.h"
 #include "card/program/program.h"
 
 namespace spyre {
 
-constexpr int64_t kKeys = 64, kSumLanes = 16;
-
-// Positions in a step's operands and constants, and from its last dimension: extents are [batch ..., q, e, l, d], with
-// O over q, e; Q over q, d; K over l, d; V over l, e; the mask over q, l.
-namespace attention {
-enum Operands : size_t { kOut, kQuery, kKey, kValue, kMask, kOperands };
-enum Constants : size_t { kScale, kCausal, kChooses, kConstants };  // kChooses: the mask is true or false
-enum Axes : size_t { kDepth = 1, kLength, kWidth, kRows };          // extents.size() - axis
-}  // namespace attention
-
-// How many keys a row meets, in whole blocks where it is causal.
-int64_t keys_met(const Step& step, int64_t row);
-
-// A step in parts that any threads may carry out: rows of queries that share their keys.
-class AttentionParts {
+// An attention step as tasks that any threads may run: each has rows of queries that share their keys.
+class AttentionTasks {
  public:
-  AttentionParts(const Step& step, const std::vector<std::byte*>& bases);
-  int64_t size() const { return static_cast<int64_t>(parts_.size()); }
-  void run(int64_t part) const;
+  AttentionTasks(const Step& step, const std::vector<std::byte*>& bases);
+  int64_t size() const { return static_cast<int64_t>(tasks_.size()); }
+  void run(int64_t task) const;
 
  private:
-  struct Part {
-    Dims begin, count;  // of the dimensions but the last three; several points only of what shares the keys
+  struct QueryBlock {
+    Dims begin, count;  // of the dimensions but the last three; several points only where they share the keys
   };
   void split(Dims begin, Dims count);
 
   const Step& step_;
   const std::vector<std::byte*>& bases_;
-  std::vector<Part> parts_;
+  std::vector<QueryBlock> tasks_;
 };
 
 }  // namespace spyre

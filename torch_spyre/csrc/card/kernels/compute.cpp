@@ -3,29 +3,20 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "card/engine/engine.h"
+#include "card/error.h"
+#include "card/kernels/operand_access.h"
+#include "card/memory/loop_nest.h"
+#include "card/program/core_split.h"
+#include "card/program/step_ops.h"
 
 namespace spyre {
 
 namespace {
 
-constexpr int64_t kTile = 1024;  // elements: four fp32 operands take half of a 32 KiB cache
+constexpr int64_t kTile = 1024;  // elements: four fp32 operands take half of an L1 cache of 32 KiB
 constexpr int64_t kLanes = 64;   // running results of a fold along the stick
-
-HostType host_type_of(DataFormat format) {
-  switch (format) {
-    case DataFormat::SEN169_FP16:
-      return HostType::F16;
-    case DataFormat::SEN143_FP8:
-      return HostType::F8E4M3;
-    case DataFormat::SEN152_FP8:
-      return HostType::F8E5M2;
-    default:
-      return HostType::F32;
-  }
-}
 
 void* element_at(void* elements, Domain domain, int64_t index) {
   const size_t width = domain == Domain::real ? sizeof(float) : sizeof(int64_t);
@@ -43,139 +34,32 @@ struct Tile {
   }
 };
 
-template <typename Stored>
-void widen(int64_t* to, const std::byte* from, int64_t count, int64_t stride) {
-  auto* values = reinterpret_cast<const Stored*>(from);
-  for (int64_t i = 0; i < count; ++i) to[i] = values[i * stride];
-}
+// One operand of a step. Nests count in elements, from where the argument begins.
+struct Elements {
+  OperandAccess access;
 
-template <typename Stored>
-bool narrow(std::byte* to, const int64_t* from, int64_t count, int64_t stride) {
-  auto* values = reinterpret_cast<Stored*>(to);
-  bool fits = true;
-  for (int64_t i = 0; i < count; ++i) {
-    values[i * stride] = static_cast<Stored>(from[i]);
-    fits &= from[i] == static_cast<int64_t>(values[i * stride]);
-  }
-  return fits;
-}
-
-template <typename Stored>
-void spread_out(std::byte* to, const void* from, int64_t count, int64_t stride) {
-  auto* values = reinterpret_cast<Stored*>(to);
-  auto* packed = static_cast<const Stored*>(from);
-  for (int64_t i = 0; i < count; ++i) values[i * stride] = packed[i];
-}
-
-template <typename Stored>
-void gather(void* to, const std::byte* from, int64_t count, int64_t stride) {
-  auto* packed = static_cast<Stored*>(to);
-  auto* values = reinterpret_cast<const Stored*>(from);
-  for (int64_t i = 0; i < count; ++i) packed[i] = values[i * stride];
-}
-
-// One operand of a step: how its elements are read and written.
-struct Access {
-  std::byte* base;
-  DataFormat format;
-  int64_t element;
-  Domain domain;
-  Convert decode_real, encode_real;
-
-  Access(std::byte* base, DataFormat format)
-      : base(base),
-        format(format),
-        element(element_bytes(format)),
-        domain(domain_of(format)),
-        decode_real(device_cast(host_type_of(format), HostType::F32)),
-        encode_real(device_cast(HostType::F32, host_type_of(format))) {}
-
-  void decode(void* to, int64_t at, int64_t count, int64_t stride) const {
-    const std::byte* from = base + at * element;
-    if (domain == Domain::real) return decode_reals(static_cast<float*>(to), from, count, stride);
-    auto* values = static_cast<int64_t*>(to);
-    switch (format) {
-      case DataFormat::SENINT8:
-        return widen<int8_t>(values, from, count, stride);
-      case DataFormat::SENINT16:
-        return widen<int16_t>(values, from, count, stride);
-      case DataFormat::SENUINT32:
-        return widen<uint32_t>(values, from, count, stride);
-      default:
-        return widen<int32_t>(values, from, count, stride);
-    }
-  }
-
-  bool encode_rows(void* from, int64_t at, int64_t rows, int64_t row_stride, int64_t count, int64_t stride) const {
-    if (row_stride == count * stride) return encode(from, at, rows * count, stride);
-    bool fits = true;
-    for (int64_t row = 0; row < rows; ++row)
-      fits &= encode(element_at(from, domain, row * count), at + row * row_stride, count, stride);
-    return fits;
-  }
-
-  void decode_reals(float* to, const std::byte* from, int64_t count, int64_t stride) const {
-    if (stride == 1) {
-      decode_real(to, from, count);
-    } else if (stride == 0) {
-      decode_real(to, from, 1);
-      std::fill_n(to + 1, count - 1, to[0]);
-    } else {
-      alignas(64) std::byte packed[kTile * sizeof(float)];
-      element == 1   ? gather<uint8_t>(packed, from, count, stride)
-      : element == 2 ? gather<uint16_t>(packed, from, count, stride)
-                     : gather<uint32_t>(packed, from, count, stride);
-      decode_real(to, packed, count);
-    }
-  }
-
-  // `rows` rows of `count` elements, together a tile at most, one after the other in `to`.
+  Elements(const Operand& operand, std::byte* base) : access(operand.format, base) {}
   void decode_rows(void* to, int64_t at, int64_t rows, int64_t row_stride, int64_t count, int64_t stride) const {
-    if (row_stride == count * stride) return decode(to, at, rows * count, stride);
-    for (int64_t row = 0; row < rows; ++row)
-      decode(element_at(to, domain, row * count), at + row * row_stride, count, stride);
+    const int64_t bytes = access.element;
+    access.decode_rows(to, at * bytes, rows, row_stride * bytes, count, stride * bytes);
   }
-
-  // False when an integer does not fit.
+  bool encode_rows(const void* from, int64_t at, int64_t rows, int64_t row_stride, int64_t count,
+                   int64_t stride) const {
+    const int64_t bytes = access.element;
+    return access.encode_rows(from, at * bytes, rows, row_stride * bytes, count, stride * bytes);
+  }
   bool encode(const void* from, int64_t at, int64_t count, int64_t stride) const {
-    std::byte* to = base + at * element;
-    if (domain == Domain::real) {
-      if (stride == 1) return encode_real(to, from, count);
-      alignas(64) std::byte packed[kTile * sizeof(float)];
-      encode_real(packed, from, count);
-      element == 1   ? spread_out<uint8_t>(to, packed, count, stride)
-      : element == 2 ? spread_out<uint16_t>(to, packed, count, stride)
-                     : spread_out<uint32_t>(to, packed, count, stride);
-      return true;
-    }
-    const auto* values = static_cast<const int64_t*>(from);
-    switch (format) {
-      case DataFormat::SENINT8:
-        return narrow<int8_t>(to, values, count, stride);
-      case DataFormat::SENINT16:
-        return narrow<int16_t>(to, values, count, stride);
-      case DataFormat::SENUINT32: {  // uint8 in four bytes
-        bool fits = true;
-        auto* out = reinterpret_cast<uint32_t*>(to);
-        for (int64_t i = 0; i < count; ++i) {
-          out[i * stride] = static_cast<uint8_t>(values[i]);
-          fits &= values[i] >= 0 && values[i] <= 255;
-        }
-        return fits;
-      }
-      default:
-        return narrow<int32_t>(to, values, count, stride);
-    }
+    return access.encode(from, at * access.element, count, stride * access.element);
   }
 };
 
-std::vector<Access> accesses(const Step& step, const std::vector<std::byte*>& bases) {
-  std::vector<Access> all;
-  for (size_t i = 0; i < step.operands.size(); ++i) all.emplace_back(bases[i], step.operands[i].format);
+std::vector<Elements> operands_of(const Step& step, const std::vector<std::byte*>& bases) {
+  std::vector<Elements> all;
+  for (size_t i = 0; i < step.operands.size(); ++i) all.emplace_back(step.operands[i], bases[i]);
   return all;
 }
 
-// Drops loops of one, orders by the written side's stride, and joins neighbours where every side allows.
+// Drops loops that run once, orders by the written side's stride, and joins neighbours where every side allows it.
 void simplify(std::vector<Loop>& loops, size_t sides) {
   std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
   std::stable_sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) { return a.stride[0] > b.stride[0]; });
@@ -193,6 +77,7 @@ void simplify(std::vector<Loop>& loops, size_t sides) {
   }
 }
 
+// An element of each side of a nest.
 struct Place {
   int64_t at[kSides];
   Place operator+(const int64_t (&offset)[kSides]) const {
@@ -228,7 +113,7 @@ Loop take_last(std::vector<Loop>& loops) {
   return last;
 }
 
-// The innermost loop that gives a batch of so many, or as many of them as any does.
+// Takes the innermost loop with at least `batch` iterations, or the one with most.
 Loop take_filling(std::vector<Loop>& loops, int64_t batch) {
   const auto found = std::max_element(loops.rbegin(), loops.rend(), [batch](const Loop& a, const Loop& b) {
     return std::min(a.count, batch) < std::min(b.count, batch);
@@ -239,7 +124,7 @@ Loop take_filling(std::vector<Loop>& loops, int64_t batch) {
   return filling;
 }
 
-// The loop that moves least on a side that moves at all.
+// Takes the loop with the smallest stride on a side, but for 0.
 Loop take_closest(std::vector<Loop>& loops, size_t side) {
   const auto far = [side](const Loop& loop) {
     return loop.stride[side] ? std::abs(loop.stride[side]) : std::numeric_limits<int64_t>::max();
@@ -267,51 +152,17 @@ bool has_zero(const Tile& tile, int64_t count) {
 
 }  // namespace
 
-Domain domain_of(DataFormat format) {
-  switch (format) {
-    case DataFormat::SENINT8:
-    case DataFormat::SENINT16:
-    case DataFormat::IEEE_INT32:
-    case DataFormat::SENUINT32:
-      return Domain::integer;
-    default:
-      return Domain::real;
-  }
-}
-
-namespace {
-
-bool finds_variance(const Step& step) { return step.op == OpCode::reduce && step.function == "variance"; }
-
-int64_t folded_elements(const Step& step) {
-  return std::accumulate(step.extents.end() - step.reduced, step.extents.end(), int64_t{1}, std::multiplies<>());
-}
-
-}  // namespace
-
-bool sums_wide(const Step& step) { return step.op == OpCode::reduce && step.function == "wide_add"; }
-bool sums_in_blocks(const Step& step) { return sums_wide(step) && folded_elements(step) <= kWideAtOnce; }
-
-const TileOp* tile_op_of(const Step& step) {
-  if (step.operands.size() < 2) return nullptr;
-  const Domain domain = domain_of(step.operands.back().format);
-  if (sums_wide(step) || finds_variance(step)) return domain == Domain::real ? find_tile_op("add", domain) : nullptr;
-  const bool can_be_short = domain == Domain::real && step.operands[0].format == DataFormat::SEN169_FP16;
-  const TileOp* op = can_be_short ? find_short_op(step.function) : nullptr;
-  return op ? op : find_tile_op(step.function, domain);
-}
-
 void run_elementwise(const Step& step, int core, const std::vector<std::byte*>& bases) {
   const TileOp& op = *tile_op_of(step);
-  const std::vector<Access> operands = accesses(step, bases);
+  const std::vector<Elements> operands = operands_of(step, bases);
   thread_local Tile tiles[kSides];
   const void* inputs[kSides];
   for (size_t i = 1; i < operands.size(); ++i) {
     inputs[i - 1] = tiles[i].bytes;
-    if (!bases[i]) tiles[i].fill(operands[i].domain, kTile, step.operands[i].value);
+    if (!bases[i]) tiles[i].fill(operands[i].access.domain, kTile, step.operands[i].value);
   }
   bool fits = true;
-  for (Nest& nest : core_pieces(step, core)) {
+  for (Nest& nest : affine_nests(step, core)) {
     std::vector<Loop>& loops = nest.loops;
     simplify(loops, operands.size());
     const Loop run = take_last(loops);  // along the written sticks
@@ -427,8 +278,8 @@ class WideResults {
   float block_[kTile], results_[kTile];
 };
 
-// Squared distances from the mean, in fp64 and in one go: distances from the first element have the same variance, and
-// what cancels is at most as large as the number of elements times what is left.
+// Squared distances from the mean, in fp64 and one pass: distances from the first element have the same variance, and
+// what cancels is at most the number of elements times what is left.
 class Variances {
  public:
   static constexpr int64_t kMostLanes = kWideLanes;
@@ -468,11 +319,11 @@ class Variances {
   float shifts_[kTile], results_[kTile];
 };
 
-// The order in which an element's result comes about follows from the step alone, never from a core's part of it.
+// The order of the operations behind an element of the result follows from the step alone, never from the core split.
 template <class Results>
 struct Reduction {
   const Step& step;
-  const Access &written, &read;
+  const Elements &written, &read;
   const std::vector<Nest>& folded;
   Results running{step};
   const Domain domain = tile_op_of(step)->in;
@@ -552,12 +403,12 @@ struct Reduction {
 };
 
 template <class Results>
-void run_reduction(const Step& step, int core, const std::vector<Access>& operands) {
+void run_reduction(const Step& step, int core, const std::vector<Elements>& operands) {
   const size_t rank = step.extents.size(), kept_rank = rank - static_cast<size_t>(step.reduced);
-  const std::vector<Nest> folded = folded_pieces(step, core);
+  const std::vector<Nest> folded = folded_nests(step, core);
   const Operand& read = step.operands[1];
   const auto is_lane = [&](size_t i) {
-    return step.extents[i] > 1 && (read.stick == static_cast<int>(i) || read.strides[i] == operands[1].element);
+    return step.extents[i] > 1 && (read.stick == static_cast<int>(i) || read.strides[i] == operands[1].access.element);
   };
   bool lanes_kept =
       std::all_of(step.extents.end() - step.reduced, step.extents.end(), [](int64_t e) { return e == 1; });
@@ -568,7 +419,7 @@ void run_reduction(const Step& step, int core, const std::vector<Access>& operan
 
   if (folded.empty()) return;
   Reduction<Results> reduction{step, operands[0], operands[1], folded};
-  for (Nest& kept : kept_pieces(step, core)) {
+  for (Nest& kept : kept_nests(step, core)) {
     simplify(kept.loops, 2);
     lanes_kept ? reduction.lane_by_lane(kept) : reduction.across_lanes(kept, width);
   }
@@ -578,7 +429,7 @@ void run_reduction(const Step& step, int core, const std::vector<Access>& operan
 }  // namespace
 
 void run_reduce(const Step& step, int core, const std::vector<std::byte*>& bases) {
-  const std::vector<Access> operands = accesses(step, bases);
+  const std::vector<Elements> operands = operands_of(step, bases);
   if (sums_wide(step)) return run_reduction<WideResults>(step, core, operands);
   if (finds_variance(step)) return run_reduction<Variances>(step, core, operands);
   run_reduction<PlainResults>(step, core, operands);

@@ -170,7 +170,7 @@ const Movers& movers(int64_t element_bytes) {
 
 struct Copy {
   Engine& engine;
-  const Side to, from;
+  const ElementPointer to, from;
   const Convert convert;
   Bf16Losses* const losses;
   std::atomic<bool> good{true};
@@ -208,7 +208,7 @@ struct Copy {
   // Blocks of 64 x 8 runs, measured on fp16 matrices of 32 MiB in both directions against 4 to 4096 runs either way.
   // Reading wants long ways on end, for the hardware prefetcher; writing wants neighbours soon after each other, while
   // their page is open; and no more than 8 rows at once, for rows a power of two apart fall into one set of a cache.
-  // Where 64 runs are a whole row they are read in one go, else four of each of the 8 rows in turn.
+  // Where 64 runs are a whole row they are read at once, else four of each of the 8 rows after the other.
   void runs(const Nest& nest, int64_t length, Loop next, Loop beside) {
     constexpr int64_t kNext = 64, kBeside = 8;
     const int64_t at_once = next.count <= kNext ? kNext : kConvertAtOnce;
@@ -272,7 +272,7 @@ struct Copy {
     const int64_t step_a = a.stride[1] * from.element_bytes, step_b = b.stride[1] * from.element_bytes;
     movers(from.element_bytes).gather(gathered, in, step_a, step_b, na, nb);
     if (b.stride[1] != 1) return;
-    // The next block lies behind this one in every row: too many ways for the hardware to foresee.
+    // The next block is behind this one in every row: too many streams for a hardware prefetcher.
     for (int64_t i = 0; i < na; ++i)
       for (int64_t at = nb * step_b; at < 2 * nb * step_b; at += kLine) __builtin_prefetch(in + i * step_a + at, 0, 2);
   }
@@ -312,7 +312,8 @@ bool any(const Loop&) { return true; }
 
 }  // namespace
 
-bool copy_nest(Engine& engine, const Nest& given, Side to, Side from, Convert convert, Bf16Losses* losses) {
+bool copy_nest(Engine& engine, const Nest& given, ElementPointer to, ElementPointer from, Convert convert,
+               Bf16Losses* losses) {
   if (elements(given.loops) == 0) return true;
   Nest nest = simplified(given, 0);
   Copy copy{engine, to, from, convert, losses};
@@ -353,7 +354,7 @@ void fill_runs(Engine& engine, const Nest& nest, Loop run, std::byte* base, cons
 
 }  // namespace
 
-void fill_nest(Engine& engine, const Nest& given, Side to, const void* element) {
+void fill_nest(Engine& engine, const Nest& given, ElementPointer to, const void* element) {
   if (elements(given.loops) == 0) return;
   Nest nest = given;
   nest.offset[1] = 0;

@@ -2,26 +2,23 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "card/engine/engine.h"
 #include "card/error.h"
+#include "card/kernels/scratch.h"
+#include "card/numeric/sen169.h"
+#include "card/numeric/simd.h"
 #include "card/numeric/tile_ops.h"
-
-#define SPYRE_INLINE inline __attribute__((always_inline))
+#include "card/program/step_ops.h"
 
 namespace spyre {
 namespace {
 
-// How a product is cut. Columns of C are taken a panel at a time; k in blocks whose panel of B, decoded to fp32, stays
-// in the L2 cache while all rows use it; rows in blocks that bound the decoded A.
+// How a product is blocked. Columns of C are taken a panel at a time; k in blocks whose panel of B, decoded to fp32,
+// stays in the L2 cache while all rows use it; rows in blocks that bound the decoded A.
 constexpr int64_t kBlock = 512;
 constexpr int64_t kPitch = kBlock + 16;  // floats between rows of decoded A: a power of two would share cache sets
 constexpr int64_t kDecodedA = 2 << 20;   // floats
@@ -48,7 +45,7 @@ struct RowsOfA {
   int64_t stride, count, length;  // bytes from row to row; rows; elements of each
 };
 
-struct Level {
+struct MatmulTable {
   const char* name;
   void (*multiply)(const Panel&);
   bool (*decode_scaled)(const RowsOfA& rows);  // times 2^96; false where a result is not finite
@@ -57,86 +54,11 @@ struct Level {
   int64_t transposed_rows;  // up to so many a transposed B is not decoded first
 };
 
-namespace portable {
-constexpr const char* kName = "portable";
-constexpr int kLanes = 4, kSums = 24;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) {
-  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(x[i], y[i], sum[i]);
-  return sum;
-}
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Words widen(const int8_t* from) { return Words{from[0], from[1], from[2], from[3]}; }
-#include "card/kernels/matmul_simd.inc"
-}  // namespace portable
+#define SPYRE_SIMD_BODY "card/kernels/matmul_simd.inc"
+#include "card/numeric/for_each_isa.inc"
+#undef SPYRE_SIMD_BODY
 
-#if defined(__x86_64__)
-namespace avx2 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-constexpr const char* kName = "avx2";
-constexpr int kLanes = 8, kSums = 12;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Words widen(const int8_t* from) {
-  return Words(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-}
-#include "card/kernels/matmul_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx2
-
-namespace avx512 {
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-constexpr const char* kName = "avx512";
-constexpr int kLanes = 16, kSums = 24;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Floats fma(Floats x, Floats y, Floats sum) { return _mm512_fmadd_ps(x, y, sum); }
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-SPYRE_INLINE Words widen(const int8_t* from) {
-  // All lanes by a mask: g++ 12 warns of its own plain intrinsic.
-  return Words(_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-}
-#include "card/kernels/matmul_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx512
-#endif
-
-#if defined(__x86_64__)
-constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};
-#else
-constexpr const Level* kLevels[] = {&portable::kLevel};
-#endif
-
-const Level& level_named(const char* name) {
-  for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, name)) return *level;
-  return portable::kLevel;
-}
-
-// Grows to the largest product of its thread and is used again by the next: the hot path does not allocate.
-class Scratch {
- public:
-  ~Scratch() { release(); }
-  float* floats(int64_t count) {
-    if (count > size_) {
-      release();
-      size_ = 0;
-      data_ = static_cast<float*>(::operator new(size_t(count) * sizeof(float), kAlignment));
-      size_ = count;
-    }
-    return data_;
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{4096};
-  void release() {
-    if (data_) ::operator delete(std::exchange(data_, nullptr), kAlignment);
-  }
-  float* data_ = nullptr;
-  int64_t size_ = 0;
-};
+constexpr const MatmulTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
 HostType type_of(const StickMatrix& matrix, const char* which) {
   if (matrix.format == DataFormat::SEN169_FP16) return HostType::F16;
@@ -152,7 +74,7 @@ std::byte* address(const StickMatrix& matrix, int64_t row, int64_t column) {
   return matrix.base + element * element_bytes(matrix.format);
 }
 
-// Rows [begin, begin + count) of all, as runs; they begin at row 0 for whoever visits them.
+// Visits rows [begin, begin + count) of all as runs, counted from row 0.
 template <class Visit>
 void each_run(std::span<const RowRun> rows, int64_t begin, int64_t count, Visit visit) {
   int64_t first = -begin;
@@ -170,16 +92,17 @@ RowRun even_rows(const StickMatrix& c, const StickMatrix& a, const MatmulShape& 
   return {shape.m, {0, a.row_stride}, {0, c.row_stride}};
 }
 
-// Calls visit(row, address, column, count) for the pieces of sticks that hold columns [begin, end), stick by stick.
+// Calls visit(row, address, column, count) for the runs within sticks that hold columns [begin, end), stick by stick.
 template <class Visit>
-void each_piece(const StickMatrix& matrix, RowRun::Side rows, int64_t count, int64_t begin, int64_t end, Visit visit) {
+void each_stick_run(const StickMatrix& matrix, RowRun::Rows rows, int64_t count, int64_t begin, int64_t end,
+                    Visit visit) {
   const int64_t stick = elements_per_stick(matrix.format);
   for (int64_t column = begin; column < end; column += stick)
     for (int64_t row = 0; row < count; ++row)
       visit(row, address(matrix, rows.at + row * rows.stride, column), column, size_t(std::min(stick, end - column)));
 }
 
-void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
+void multiply(const MatmulTable& table, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
               const MatmulShape& shape, std::span<const RowRun> all_rows) {
   const Convert decode = device_cast(type_of(a, "A"), HostType::F32),
                 round = device_cast(HostType::F32, type_of(c, "C"));
@@ -191,9 +114,9 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
   const int64_t pitch = (shape.k + kBlock - 1) / kBlock * kPitch;  // decoded A: floats per row
   const int64_t tallest = std::clamp<int64_t>(kDecodedA / pitch, 48, kTallest);
   const int64_t blocks = (shape.m + tallest - 1) / tallest, height = (shape.m + blocks - 1) / blocks;
-  // A transposed B lies together by sticks of k. With few rows reading it is most of the work, so sticks go outermost
-  // and the sums of all columns are kept; otherwise all of k is summed for a panel before the next.
-  const bool by_stick = shape.transposed_b && height <= level.transposed_rows;
+  // A transposed B is contiguous along sticks of k. With few rows reading it is most of the work, so sticks go
+  // outermost and the sums of all columns are kept; otherwise all of k is summed for a panel before the next.
+  const bool by_stick = shape.transposed_b && height <= table.transposed_rows;
   const bool in_wide = shape.wide && shape.k > kChain;
   const int64_t deep = !by_stick ? shape.k : in_wide ? kChain : elements_per_stick(b.format);
   const int64_t chain = in_wide ? kChain : deep;
@@ -216,7 +139,7 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
       each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
         const int64_t stick = elements_per_stick(a.format);
         for (int64_t column = 0; column < shape.k; column += stick)
-          scaled &= level.decode_scaled({.to = decoded_at(first, column),
+          scaled &= table.decode_scaled({.to = decoded_at(first, column),
                                          .from = address(a, run.a.at, column),
                                          .format = a.format,
                                          .stride = run.a.stride * element_bytes(a.format),
@@ -225,9 +148,10 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
       });
     if (!scaled)
       each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
-        each_piece(a, run.a, run.count, 0, shape.k, [&](int64_t row, std::byte* from, int64_t column, size_t count) {
-          decode(decoded_at(first + row, column), from, count);
-        });
+        each_stick_run(a, run.a, run.count, 0, shape.k,
+                       [&](int64_t row, std::byte* from, int64_t column, size_t count) {
+                         decode(decoded_at(first + row, column), from, count);
+                       });
       });
     for (int64_t k = 0; k < shape.k; k += deep)
       for (int64_t left = 0; left < shape.n; left += kPanel) {
@@ -236,9 +160,10 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
         float* const sums = all_sums + left % wide * rows;
         const auto each_of_c = [&](const auto& visit) {  // visit(address, sums, count)
           each_run(all_rows, top, rows, [&](int64_t first, const RowRun& run) {
-            each_piece(c, run.c, run.count, left, right, [&](int64_t row, std::byte* at, int64_t column, size_t count) {
-              visit(at, sums + (first + row) * kPanel + column - left, count);
-            });
+            each_stick_run(c, run.c, run.count, left, right,
+                           [&](int64_t row, std::byte* at, int64_t column, size_t count) {
+                             visit(at, sums + (first + row) * kPanel + column - left, count);
+                           });
           });
         };
         double* const totals = in_wide ? wide_sums.data() + left % wide * rows : nullptr;
@@ -248,7 +173,7 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
         if (k == 0 && shape.accumulate)
           each_of_c([](std::byte* at, float* sums, size_t count) { std::memcpy(sums, at, count * sizeof(float)); });
         for (int64_t at = k; at < std::min(k + deep, shape.k); at += chain) {
-          level.multiply(
+          table.multiply(
               {.sums = sums,
                .a = decoded_a + at / kBlock * rows * kPitch + at % kBlock,
                .b = shape.transposed_b ? address(b, left * b.row_stride, at) : address(b, at * b.row_stride, left),
@@ -267,7 +192,7 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
         }
         if (k + deep < shape.k) continue;
         if (in_wide) std::transform(totals, totals + count, sums, narrowed);
-        level.settle(sums, rows * kPanel);
+        table.settle(sums, rows * kPanel);
         each_of_c([&](std::byte* at, float* sums, size_t count) { round(at, sums, count); });
       }
   }
@@ -275,16 +200,10 @@ void multiply(const Level& level, const StickMatrix& c, const StickMatrix& a, co
 
 }  // namespace
 
-bool is_weight_format(DataFormat format) {
-  constexpr DataFormat known[] = {DataFormat::SEN169_FP16, DataFormat::IEEE_FP32, DataFormat::SENINT8,
-                                  DataFormat::SEN143_FP8, DataFormat::SEN152_FP8};
-  return std::find(std::begin(known), std::end(known), format) != std::end(known);
-}
-
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
             std::span<const RowRun> rows) {
-  static const Level& level = level_named(simd_level());
-  multiply(level, c, a, b, shape, rows);
+  static const MatmulTable& table = table_of(kTables, simd_level());
+  multiply(table, c, a, b, shape, rows);
 }
 
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
@@ -293,8 +212,8 @@ void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, co
 }
 
 void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k) {
-  static const Level& level = level_named(simd_level());
-  level.add_products(sums, a, b, k);
+  static const MatmulTable& table = table_of(kTables, simd_level());
+  table.add_products(sums, a, b, k);
 }
 
 // For tests: the routines of one instruction set, which the machine must have.
@@ -302,7 +221,7 @@ namespace detail {
 void matmul(const char* simd, const StickMatrix& c, const StickMatrix& a, const StickMatrix& b,
             const MatmulShape& shape) {
   const RowRun rows = even_rows(c, a, shape);
-  multiply(level_named(simd), c, a, b, shape, {&rows, 1});
+  multiply(table_of(kTables, simd), c, a, b, shape, {&rows, 1});
 }
 }  // namespace detail
 

@@ -9,7 +9,7 @@
 
 namespace spyre {
 
-// Element (row, column) lies at base + (column / S) * stick_stride + row * row_stride + column % S, counted in
+// Element (row, column) is at base + (column / S) * stick_stride + row * row_stride + column % S, counted in
 // elements, where S of them make a stick of the format. A stick is there as a whole, whatever its padding holds.
 struct StickMatrix {
   std::byte* base;
@@ -25,20 +25,17 @@ struct MatmulShape {
   bool wide = false;          // add up chains of kChain in fp64; not with `accumulate`
 };
 
-// Rows of A and their rows of C that lie evenly, in elements from the bases of both.
+// Rows of A and their rows of C at even distances, in elements from the bases of both.
 struct RowRun {
-  struct Side {
+  struct Rows {
     int64_t at, stride;
   };
   int64_t count;
-  Side a, c;
+  Rows a, c;
 };
 
 constexpr int64_t kPanel = 64;  // columns of C that are taken at a time
 constexpr int64_t kChain = 64;  // products that are added up in fp32 before their sum is added in fp64
-
-// Formats of B beside reals: SEN169_FP16, IEEE_FP32, and of one byte SENINT8, SEN143_FP8 and SEN152_FP8.
-bool is_weight_format(DataFormat format);
 
 // C[m, n] = A[m, k] B[k, n]. Every element of C is one chain of fp32 fma in ascending k, rounded once into C's format,
 // so its bits depend on neither instruction set, blocking, split of m and n nor orientation of B; and a split of k into
@@ -46,7 +43,7 @@ bool is_weight_format(DataFormat format);
 // is the positive quiet one whatever it came from. Padding of A and B is not used, padding of C not written. C overlaps
 // neither A nor B.
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape);
-// The same for rows that lie in several places, m in all.
+// The same for several runs of rows, m in all.
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
             std::span<const RowRun> rows);
 

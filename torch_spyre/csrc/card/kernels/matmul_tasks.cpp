@@ -9,6 +9,7 @@
 #include "card/engine/engine.h"
 #include "card/error.h"
 #include "card/kernels/operand_access.h"
+#include "card/program/core_split.h"
 
 namespace spyre {
 
@@ -18,11 +19,11 @@ constexpr size_t kC = 0, kA = 1, kB = 2;
 
 int64_t quotient_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// Points of loops that lie evenly become one run.
+// Appends a run, or makes the last one longer where the rows go on at the same distance.
 void append(std::vector<RowRun>& runs, const RowRun& run) {
   if (runs.empty()) return runs.push_back(run);
   RowRun& last = runs.back();
-  const auto goes_on = [](int64_t count, RowRun::Side before, const RowRun& run, RowRun::Side after) {
+  const auto goes_on = [](int64_t count, RowRun::Rows before, const RowRun& run, RowRun::Rows after) {
     const int64_t stride = count > 1 ? before.stride : after.at - before.at;
     return after.at == before.at + count * stride && (run.count == 1 || after.stride == stride);
   };
@@ -43,13 +44,13 @@ std::vector<std::vector<RowRun>> blocks_of(const std::vector<RowRun>& runs, int6
   for (RowRun run : runs)
     while (run.count > 0) {
       if (space == 0) blocks.emplace_back(), space = height;
-      RowRun piece = run;
-      piece.count = std::min(run.count, space);
-      blocks.back().push_back(piece);
-      space -= piece.count;
-      run.count -= piece.count;
-      run.a.at += piece.count * run.a.stride;
-      run.c.at += piece.count * run.c.stride;
+      RowRun part = run;
+      part.count = std::min(run.count, space);
+      blocks.back().push_back(part);
+      space -= part.count;
+      run.count -= part.count;
+      run.a.at += part.count * run.a.stride;
+      run.c.at += part.count * run.c.stride;
     }
   return blocks;
 }
@@ -66,7 +67,7 @@ double cost_of(int64_t rows, int64_t panels, int64_t depth) {
 
 }  // namespace
 
-Products::Products(const Step& step, int threads) : checked_(step.checked), source_(step.source) {
+MatmulTasks::MatmulTasks(const Step& step, int threads) : checked_(step.checked), source_(step.source) {
   const size_t rank = step.extents.size();
   depth_ = step.extents[rank - 1];
   transposed_ = step.operands[kB].stick == static_cast<int>(rank) - 1;
@@ -75,9 +76,9 @@ Products::Products(const Step& step, int threads) : checked_(step.checked), sour
   cut(threads);
 }
 
-// Where nothing lies in LX, how the step is divided over cores does not matter. Otherwise a core finds its own rows and
-// columns in its own scratchpad, and B there is its alone.
-void Products::collect(const Step& step) {
+// Where no operand is in LX, the core split does not matter. Otherwise a core's rows and columns are in its own
+// scratchpad, and B there is its alone.
+void MatmulTasks::collect(const Step& step) {
   const auto in_lx = [](const Operand& operand) { return operand.in_lx(); };
   Step divided = step;
   if (std::none_of(step.operands.begin(), step.operands.end(), in_lx)) divided.slices.assign(step.slices.size(), 1);
@@ -127,9 +128,9 @@ void Products::collect(const Step& step) {
   }
 }
 
-// Into tasks that end soonest after each other: all of the work evenly over the threads, and then, at worst, one task
-// more for all but the last. Fewer columns of a task decode A more often, fewer rows B.
-void Products::cut(int threads) {
+// Chooses the tasks that end soonest: all of the work evenly over the threads and then, at worst, one task more for all
+// but the last. Tasks with fewer columns decode A more often, those with fewer rows B.
+void MatmulTasks::cut(int threads) {
   int64_t rows = 1, columns = 1, points = 0;
   for (const Group& group : groups_) {
     rows = std::max(rows, rows_of(group.blocks[0]));
@@ -138,8 +139,8 @@ void Products::cut(int threads) {
   }
   constexpr int64_t kLeastRows = 48;
   int64_t unit = kPanel;  // columns of whole sticks, whichever the format
-  for (size_t side : {kC, kB})
-    if (side == kC || !transposed_) unit = std::max(unit, elements_per_stick(formats_[side]));
+  for (size_t operand : {kC, kB})
+    if (operand == kC || !transposed_) unit = std::max(unit, elements_per_stick(formats_[operand]));
   const int64_t panels = quotient_up(columns, unit), most = 16 * threads;
   double best = std::numeric_limits<double>::max();
   int64_t height = rows, wide = panels;
@@ -162,7 +163,7 @@ void Products::cut(int threads) {
   bundle_ = std::max<int64_t>(1, items() / most);
 }
 
-Products::Item Products::item(int64_t index) const {
+MatmulTasks::Item MatmulTasks::item(int64_t index) const {
   const auto next = std::upper_bound(first_items_.begin(), first_items_.end(), index);
   const Group& group = groups_[static_cast<size_t>(next - first_items_.begin()) - 1];
   index -= *std::prev(next);
@@ -175,19 +176,19 @@ Products::Item Products::item(int64_t index) const {
   item.at[kB] += transposed_ ? left * b_row_stride_ : left / elements_per_stick(formats_[kB]) * stick_strides_[kB];
   index /= blocks;
   for (auto loop = group.batches.rbegin(); loop != group.batches.rend(); ++loop) {
-    for (size_t side : {kC, kA, kB}) item.at[side] += index % loop->count * loop->stride[side];
+    for (size_t operand : {kC, kA, kB}) item.at[operand] += index % loop->count * loop->stride[operand];
     index /= loop->count;
   }
   return item;
 }
 
-void Products::run(int64_t task, const std::vector<std::byte*>& bases) const {
+void MatmulTasks::run(int64_t task, const std::vector<std::byte*>& bases) const {
   const bool integers = domain_of(formats_[kC]) == Domain::integer;
   for (int64_t index = task * bundle_; index < std::min((task + 1) * bundle_, items()); ++index)
     integers ? multiply_integers(item(index), bases) : multiply(item(index), bases);
 }
 
-std::vector<Products::Written> Products::written_by(int64_t task) const {
+std::vector<MatmulTasks::Written> MatmulTasks::written_by(int64_t task) const {
   std::vector<Written> all;
   const int64_t bytes = element_bytes(formats_[kC]);
   for (int64_t index = task * bundle_; index < std::min((task + 1) * bundle_, items()); ++index) {
@@ -199,10 +200,10 @@ std::vector<Products::Written> Products::written_by(int64_t task) const {
   return all;
 }
 
-void Products::multiply(const Item& item, const std::vector<std::byte*>& bases) const {
-  const auto matrix = [&](size_t side, int64_t row_stride) {
-    std::byte* base = bases[side] + item.at[side] * element_bytes(formats_[side]);
-    return StickMatrix{base, formats_[side], row_stride, stick_strides_[side]};
+void MatmulTasks::multiply(const Item& item, const std::vector<std::byte*>& bases) const {
+  const auto matrix = [&](size_t operand, int64_t row_stride) {
+    std::byte* base = bases[operand] + item.at[operand] * element_bytes(formats_[operand]);
+    return StickMatrix{base, formats_[operand], row_stride, stick_strides_[operand]};
   };
   const bool wide = formats_[kA] == DataFormat::IEEE_FP32 && formats_[kB] == DataFormat::IEEE_FP32;
   matmul(matrix(kC, 0), matrix(kA, 0), matrix(kB, b_row_stride_),
@@ -215,25 +216,28 @@ namespace {
 // One product of integers: rows of A and panels of B are decoded, and 64-bit sums narrowed into C.
 struct IntegerProduct {
   static constexpr int64_t kRows = 16, kDeep = 256, kWide = kIntegerPanel;
-  const Access c, a, b;
+  const OperandAccess c, a, b;
   const int64_t* const stick_strides;
   const int64_t b_row_stride, columns, depth;
   const bool transposed;
   alignas(64) int64_t line[kDeep], panel[kDeep * kWide], sums[kRows * kWide];
   bool fits = true;
 
-  // Elements [first, first + count) of a matrix's row at `start`, in pieces of its sticks: body(byte, element, count).
+  // Elements [first, first + count) of a matrix's row at `start`, stick by stick: body(byte, element, count).
   template <typename Body>
-  void pieces(const Access& access, size_t side, int64_t start, int64_t first, int64_t count, Body body) const {
+  void each_stick_run(const OperandAccess& access, size_t operand, int64_t start, int64_t first, int64_t count,
+                      Body body) const {
     const int64_t stick = elements_per_stick(access.format), element = element_bytes(access.format);
     for (int64_t at = first, some; at < first + count; at += some) {
       some = std::min(stick - at % stick, first + count - at);
-      body((start + at / stick * stick_strides[side] + at % stick) * element, at - first, some);
+      body((start + at / stick * stick_strides[operand] + at % stick) * element, at - first, some);
     }
   }
-  void decode(const Access& access, size_t side, int64_t* to, int64_t start, int64_t first, int64_t count) const {
-    pieces(access, side, start, first, count,
-           [&](int64_t at, int64_t i, int64_t some) { access.decode(to + i, at, some, element_bytes(access.format)); });
+  void decode(const OperandAccess& access, size_t operand, int64_t* to, int64_t start, int64_t first,
+              int64_t count) const {
+    each_stick_run(access, operand, start, first, count, [&](int64_t at, int64_t i, int64_t some) {
+      access.decode(to + i, at, some, element_bytes(access.format));
+    });
   }
 
   void decode_panel(int64_t left, int64_t width, int64_t top, int64_t deep) {
@@ -263,19 +267,21 @@ struct IntegerProduct {
           }
         }
         for (int64_t i = 0; i < height; ++i)
-          pieces(c, kC, rows.c.at + (row + i) * rows.c.stride, left, width, [&](int64_t at, int64_t j, int64_t some) {
-            fits &= c.encode(sums + i * kWide + j, at, some, element_bytes(c.format));
-          });
+          each_stick_run(c, kC, rows.c.at + (row + i) * rows.c.stride, left, width,
+                         [&](int64_t at, int64_t j, int64_t some) {
+                           fits &= c.encode(sums + i * kWide + j, at, some, element_bytes(c.format));
+                         });
       }
   }
 };
 
 }  // namespace
 
-void Products::multiply_integers(const Item& item, const std::vector<std::byte*>& bases) const {
-  const auto access = [&](size_t side) {
-    return Access({static_cast<int>(side), item.at[side] * element_bytes(formats_[side]), {}, formats_[side]},
-                  bases[side]);
+void MatmulTasks::multiply_integers(const Item& item, const std::vector<std::byte*>& bases) const {
+  const auto access = [&](size_t operand) {
+    return OperandAccess(
+        {static_cast<int>(operand), item.at[operand] * element_bytes(formats_[operand]), {}, formats_[operand]},
+        bases[operand]);
   };
   const auto product = std::make_unique<IntegerProduct>(access(kC), access(kA), access(kB), stick_strides_,
                                                         b_row_stride_, item.columns, depth_, transposed_);

@@ -1,6 +1,6 @@
-// Matrix products of a whole step, divided anew for the host: cores that read the same part of B differ only in their
-// rows, so the rows of all of them meet B in one task, which reads and decodes it once; and tasks are as many as the
-// host's threads want. matmul() says why no division changes a bit.
+// The tasks that the host splits a matmul step into. Cores that read the same part of B differ only in their rows, so
+// the rows of all of them are in one task, which reads and decodes B once; and there are as many tasks as keep the
+// host's threads busy. matmul() says why no split changes a bit.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace spyre {
 
-class Products {
+class MatmulTasks {
  public:
   // Of a valid matmul step whose LX is settled.
-  Products(const Step& step, int threads);
+  MatmulTasks(const Step& step, int threads);
 
-  // Tasks write apart from each other: they may run in any order and at a time.
+  // No task writes what another one touches: they may run in any order and in parallel.
   int64_t tasks() const { return (items() + bundle_ - 1) / bundle_; }
   // `bases[i]` is where the argument of operand i begins. Throws ValueRange where a checked integer does not fit.
   void run(int64_t task, const std::vector<std::byte*>& bases) const;
@@ -29,7 +29,7 @@ class Products {
 
  private:
   // What a set of cores does together: all points of the batch dimensions along which B moves, and in each the same
-  // rows of A and C, cut into blocks, and columns from where the group begins.
+  // rows of A and C, split into blocks, and columns from where the group begins.
   struct Group {
     std::vector<std::vector<RowRun>> blocks;
     int64_t at[3] = {};  // of C, A and B, in elements from the bases; rows are counted from here

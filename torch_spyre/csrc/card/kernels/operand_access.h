@@ -1,32 +1,16 @@
-// Elements of an operand: where a run of them lies, and how tile operations see them.
+// Reads and writes runs of an operand's elements, in the form that tile operations see them: fp32 or int64.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
-#include "card/kernels/compute.h"
+#include "card/numeric/formats.h"
+#include "card/program/program.h"
+#include "card/program/step_ops.h"
 
 namespace spyre {
-
-// How an operand's address moves along one dimension, in bytes.
-struct Way {
-  int64_t stride = 0;   // per point, or per stick
-  int64_t stick = 0;    // elements of a stick; 0: no sticks, every point is one stride further
-  int64_t element = 0;  // bytes of an element
-
-  Way() = default;
-  Way(int64_t stride, DataFormat format, bool sticks)
-      : stride(stride), stick(sticks ? elements_per_stick(format) : 0), element(element_bytes(format)) {
-    if (stick && stride == kStickBytes) *this = Way(element, format, false);  // one stick right after the other
-  }
-  int64_t at(int64_t point) const { return stick ? point / stick * stride + point % stick * element : point * stride; }
-  // From a point on, so many points lie step() apart.
-  int64_t even(int64_t point) const { return stick ? stick - point % stick : std::numeric_limits<int64_t>::max(); }
-  int64_t step() const { return stick ? element : stride; }
-  bool dense() const { return step() == element; }
-};
 
 // A constant as integer operations see it; the least and the greatest number stand for infinities.
 inline int64_t integer_of(double value) {
@@ -34,19 +18,21 @@ inline int64_t integer_of(double value) {
   return value >= 0x1p63 ? Limits::max() : value < -0x1p63 ? Limits::min() : static_cast<int64_t>(value);
 }
 
-// Reads and writes elements of an operand: fp32 or int64 on the side of tile operations.
-class Access {
+class OperandAccess {
  public:
   const DataFormat format;
   const Domain domain;
+  const int64_t element;     // bytes of one
   std::byte* const address;  // of point 0; null for a constant
 
-  Access(const Operand& operand, std::byte* base)
-      : format(operand.format),
+  OperandAccess(const Operand& operand, std::byte* base)
+      : OperandAccess(operand.format, operand.is_constant() ? nullptr : base + operand.offset, operand.value) {}
+  OperandAccess(DataFormat format, std::byte* address, double value = 0)
+      : format(format),
         domain(domain_of(format)),
-        address(operand.is_constant() ? nullptr : base + operand.offset),
-        value_(operand.value),
-        element_(element_bytes(format)),
+        element(element_bytes(format)),
+        address(address),
+        value_(value),
         decode_(device_cast(host_type(), HostType::F32)),
         encode_(device_cast(HostType::F32, host_type())) {}
 
@@ -83,12 +69,27 @@ class Access {
     }
   }
 
+  // `rows` rows of `count` elements, one after the other in `to`; `row_step` bytes apart, their elements `step`.
+  void decode_rows(void* to, int64_t at, int64_t rows, int64_t row_step, int64_t count, int64_t step) const {
+    if (row_step == count * step) return decode(to, at, rows * count, step);
+    for (int64_t row = 0; row < rows; ++row)
+      decode(static_cast<std::byte*>(to) + row * count * decoded_bytes(), at + row * row_step, count, step);
+  }
+  bool encode_rows(const void* from, int64_t at, int64_t rows, int64_t row_step, int64_t count, int64_t step) const {
+    if (row_step == count * step) return encode(from, at, rows * count, step);
+    bool fits = true;
+    for (int64_t row = 0; row < rows; ++row)
+      fits &=
+          encode(static_cast<const std::byte*>(from) + row * count * decoded_bytes(), at + row * row_step, count, step);
+    return fits;
+  }
+
  private:
   static constexpr int64_t kPacked = 1024;
   double value_;
-  int64_t element_;
   Convert decode_, encode_;
 
+  int64_t decoded_bytes() const { return domain == Domain::real ? sizeof(float) : sizeof(int64_t); }
   HostType host_type() const {
     switch (format) {
       case DataFormat::SEN169_FP16:
@@ -108,29 +109,33 @@ class Access {
       *reinterpret_cast<Stored*>(to + i * to_step) = *reinterpret_cast<const Stored*>(from + i * from_step);
   }
   void move(std::byte* to, int64_t to_step, const std::byte* from, int64_t from_step, int64_t count) const {
-    element_ == 1   ? strided<uint8_t>(to, to_step, from, from_step, count)
-    : element_ == 2 ? strided<uint16_t>(to, to_step, from, from_step, count)
-                    : strided<uint32_t>(to, to_step, from, from_step, count);
+    element == 1   ? strided<uint8_t>(to, to_step, from, from_step, count)
+    : element == 2 ? strided<uint16_t>(to, to_step, from, from_step, count)
+                   : strided<uint32_t>(to, to_step, from, from_step, count);
   }
 
   void decode_reals(float* to, int64_t at, int64_t count, int64_t step) const {
     if (!address) return void(std::fill_n(to, count, static_cast<float>(value_)));
-    if (step == element_) return void(decode_(to, address + at, count));
+    if (step == element) return void(decode_(to, address + at, count));
+    if (step == 0 && count > 1) {
+      decode_(to, address + at, 1);
+      return void(std::fill_n(to + 1, count - 1, to[0]));
+    }
     alignas(64) std::byte packed[kPacked * sizeof(float)];
     for (int64_t done = 0; done < count; done += kPacked) {
       const int64_t some = std::min(kPacked, count - done);
-      move(packed, element_, address + at + done * step, step, some);
+      move(packed, element, address + at + done * step, step, some);
       decode_(to + done, packed, some);
     }
   }
 
   bool encode_reals(const float* from, int64_t at, int64_t count, int64_t step) const {
-    if (step == element_) return encode_(address + at, from, count);
+    if (step == element) return encode_(address + at, from, count);
     alignas(64) std::byte packed[kPacked * sizeof(float)];
     for (int64_t done = 0; done < count; done += kPacked) {
       const int64_t some = std::min(kPacked, count - done);
       encode_(packed, from + done, some);
-      move(address + at + done * step, step, packed, element_, some);
+      move(address + at + done * step, step, packed, element, some);
     }
     return true;
   }
@@ -151,15 +156,5 @@ class Access {
     return fits;
   }
 };
-
-// Cuts `count` points from `begin` on into runs, of at most `most`, in which every way goes on evenly.
-template <typename Body>
-void even_runs(int64_t begin, int64_t count, int64_t most, std::initializer_list<const Way*> ways, const Body& body) {
-  for (int64_t point = begin, run; point < begin + count; point += run) {
-    run = std::min(most, begin + count - point);
-    for (const Way* way : ways) run = std::min(run, way->even(point));
-    body(point, run);
-  }
-}
 
 }  // namespace spyre

@@ -2,34 +2,16 @@
 #include <bit>
 #include <cstring>
 
-#include "card/kernels/index_range.h"
+#include "card/kernels/core_part.h"
 
 namespace spyre::indexed {
-
-size_t first_folded(const Step& step) {
-  const size_t rank = step.extents.size();
-  switch (step.op) {
-    case OpCode::scan:
-    case OpCode::topk:
-      return rank - 1;
-    case OpCode::argreduce:
-      return rank - step.reduced;
-    default:
-      return rank;
-  }
-}
-
-const TileOp* folding_op(const Step& step) {
-  const TileOp* op = find_tile_op(step.function, domain_of(step.operands[1].format));
-  return op && op->arity == 2 && op->in == op->out && op->constants == 0 ? op : nullptr;
-}
 
 namespace {
 
 constexpr int64_t kLanes = 64;  // rows side by side
 
 // A block of decoded elements: `lanes` rows at `positions` places, tile[position * lanes + lane].
-struct Block {
+struct LaneBlock {
   size_t lane_axis, axis;
   int64_t first_lane, lanes, first, positions;
   int64_t place;  // of the block's first position among all that are folded
@@ -37,25 +19,25 @@ struct Block {
 
 // Applies body(block, run of elements in memory, count, step, tile index, tile stride) along the better dimension.
 template <typename Body>
-void block_runs(const Side& side, const Block& block, int64_t base, const Body& body) {
-  const Way &across = side.ways[block.lane_axis], &way = side.ways[block.axis];
-  const int64_t lanes = block.lanes * (across.dense() ? 8 : 1), positions = block.positions * (way.dense() ? 8 : 1);
+void block_runs(const OperandWalk& side, const LaneBlock& block, int64_t base, const Body& body) {
+  const AxisStride &across = side.strides[block.lane_axis], &stride = side.strides[block.axis];
+  const int64_t lanes = block.lanes * (across.dense() ? 8 : 1), positions = block.positions * (stride.dense() ? 8 : 1);
   if (lanes > positions)
     for (int64_t i = 0; i < block.positions; ++i)
       even_runs(block.first_lane, block.lanes, kTile, {&across}, [&](int64_t lane, int64_t run) {
-        body(base + way.at(block.first + i) + across.at(lane), run, across.step(),
+        body(base + stride.at(block.first + i) + across.at(lane), run, across.step(),
              i * block.lanes + lane - block.first_lane, 1);
       });
   else
     for (int64_t lane = 0; lane < block.lanes; ++lane)
-      even_runs(block.first, block.positions, kTile, {&way}, [&](int64_t at, int64_t run) {
-        body(base + way.at(at) + across.at(block.first_lane + lane), run, way.step(),
+      even_runs(block.first, block.positions, kTile, {&stride}, [&](int64_t at, int64_t run) {
+        body(base + stride.at(at) + across.at(block.first_lane + lane), run, stride.step(),
              (at - block.first) * block.lanes + lane, block.lanes);
       });
 }
 
 template <typename Value>
-void load(const Side& side, const Block& block, int64_t base, Value* tile) {
+void load(const OperandWalk& side, const LaneBlock& block, int64_t base, Value* tile) {
   block_runs(side, block, base, [&](int64_t at, int64_t run, int64_t step, int64_t index, int64_t stride) {
     if (stride == 1) return side.access.decode(tile + index, at, run, step);
     alignas(64) Value line[kTile];
@@ -65,7 +47,7 @@ void load(const Side& side, const Block& block, int64_t base, Value* tile) {
 }
 
 template <typename Value>
-bool store(const Side& side, const Block& block, int64_t base, const Value* tile) {
+bool store(const OperandWalk& side, const LaneBlock& block, int64_t base, const Value* tile) {
   bool fits = true;
   block_runs(side, block, base, [&](int64_t at, int64_t run, int64_t step, int64_t index, int64_t stride) {
     if (stride == 1) return void(fits &= side.access.encode(tile + index, at, run, step));
@@ -79,15 +61,15 @@ bool store(const Side& side, const Block& block, int64_t base, const Value* tile
 // Goes over rows of operand 1, at most `most` side by side: begin(lanes), take(block, tile) for all positions in
 // row-major order, end(block). `point` stands at the block, except along its two dimensions.
 template <typename Value, typename Begin, typename Take, typename End>
-void fold_rows(Part& part, const Axes& kept, const Axes& folded, int64_t most, const Begin& begin, const Take& take,
+void fold_rows(CorePart& part, const Axes& kept, const Axes& folded, int64_t most, const Begin& begin, const Take& take,
                const End& end) {
-  const Side& read = part.sides[1];
+  const OperandWalk& read = part.operands[1];
   const size_t lane_axis = part.longest(kept, {1}), axis = folded.back();
   const Axes rows = without(kept, lane_axis), outer = without(folded, axis);
   alignas(64) Value tile[kTile];
   part.walk(rows, [&] {
     even_runs(part.begin[lane_axis], part.count[lane_axis], most, {}, [&](int64_t first_lane, int64_t lanes) {
-      Block block{lane_axis, axis, first_lane, lanes, 0, 0, 0};
+      LaneBlock block{lane_axis, axis, first_lane, lanes, 0, 0, 0};
       begin(lanes);
       part.walk(outer, [&] {
         even_runs(0, part.count[axis], kTile / lanes, {}, [&](int64_t first, int64_t positions) {
@@ -105,38 +87,38 @@ void fold_rows(Part& part, const Axes& kept, const Axes& folded, int64_t most, c
 }
 
 // One result for every lane of a block.
-bool store_lanes(const Part& part, const Block& block, int64_t base, const int64_t* values) {
-  const Side& written = part.sides[0];
-  const Way& way = written.ways[block.lane_axis];
+bool store_lanes(const CorePart& part, const LaneBlock& block, int64_t base, const int64_t* values) {
+  const OperandWalk& written = part.operands[0];
+  const AxisStride& stride = written.strides[block.lane_axis];
   bool fits = true;
-  even_runs(block.first_lane, block.lanes, kLanes, {&way}, [&](int64_t lane, int64_t run) {
-    fits &= written.access.encode(values + (lane - block.first_lane), base + way.at(lane), run, way.step());
+  even_runs(block.first_lane, block.lanes, kLanes, {&stride}, [&](int64_t lane, int64_t run) {
+    fits &= written.access.encode(values + (lane - block.first_lane), base + stride.at(lane), run, stride.step());
   });
   return fits;
 }
 
 // Running sums and products in fp64, of which every one is rounded by itself.
-void scan_wide(Part& part) {
+void scan_wide(CorePart& part) {
   const bool adds = part.step.function == "add";
   const size_t axis = part.none - 1;
   const Axes kept = part.axes(0, axis);
   double running[kLanes];
   fold_rows<float>(
       part, kept, {axis}, kLanes, [&](int64_t lanes) { std::fill_n(running, lanes, part.step.constants[0]); },
-      [&](const Block& block, float* tile) {
+      [&](const LaneBlock& block, float* tile) {
         for (int64_t i = 0; i < block.positions; ++i)
           for (int64_t lane = 0; lane < block.lanes; ++lane) {
             float& value = tile[i * block.lanes + lane];
             adds ? running[lane] += value : running[lane] *= value;
             value = narrowed(running[lane]);
           }
-        store(part.sides[0], block, part.sides[0].at(part.point, without(kept, block.lane_axis)), tile);
+        store(part.operands[0], block, part.operands[0].at(part.point, without(kept, block.lane_axis)), tile);
       },
-      [](const Block&) {});
+      [](const LaneBlock&) {});
 }
 
 template <typename Value>
-void scan_of(Part& part) {
+void scan_of(CorePart& part) {
   const TileOp& op = *folding_op(part.step);
   const size_t axis = part.none - 1;
   const Axes kept = part.axes(0, axis);
@@ -146,7 +128,7 @@ void scan_of(Part& part) {
   bool fits = true;
   fold_rows<Value>(
       part, kept, {axis}, kLanes, [&](int64_t lanes) { std::fill_n(running, lanes, start); },
-      [&](const Block& block, Value* tile) {
+      [&](const LaneBlock& block, Value* tile) {
         const Value* before = running;
         for (int64_t i = 0; i < block.positions; ++i) {
           Value* const row = tile + i * block.lanes;
@@ -155,15 +137,15 @@ void scan_of(Part& part) {
           before = row;
         }
         std::copy_n(before, block.lanes, running);
-        fits &= store(part.sides[0], block, part.sides[0].at(part.point, without(kept, block.lane_axis)), tile);
+        fits &= store(part.operands[0], block, part.operands[0].at(part.point, without(kept, block.lane_axis)), tile);
       },
-      [](const Block&) {});
+      [](const LaneBlock&) {});
   part.check_fits(fits);
 }
 
-// Where the largest or smallest element so far lies: of equal ones the last.
+// The position of the largest or smallest element so far: of equal ones the last.
 template <typename Value>
-void scan_positions_of(Part& part) {
+void scan_positions_of(CorePart& part) {
   const bool largest = part.step.function == "argmax";
   const size_t axis = part.none - 1;
   const Axes kept = part.axes(0, axis);
@@ -172,7 +154,7 @@ void scan_positions_of(Part& part) {
   alignas(64) int64_t found[kTile];
   fold_rows<Value>(
       part, kept, {axis}, kLanes, [](int64_t) {},
-      [&](const Block& block, const Value* tile) {
+      [&](const LaneBlock& block, const Value* tile) {
         if (block.place == 0) {
           std::copy_n(tile, block.lanes, best);
           std::fill_n(places, block.lanes, 0);
@@ -186,13 +168,13 @@ void scan_positions_of(Part& part) {
             places[lane] = better ? block.place + i : places[lane];
             found[i * block.lanes + lane] = places[lane];
           }
-        store(part.sides[0], block, part.sides[0].at(part.point, without(kept, block.lane_axis)), found);
+        store(part.operands[0], block, part.operands[0].at(part.point, without(kept, block.lane_axis)), found);
       },
-      [](const Block&) {});
+      [](const LaneBlock&) {});
 }
 
 template <typename Value>
-void argreduce_of(Part& part) {
+void argreduce_of(CorePart& part) {
   const bool largest = part.step.function == "argmax";
   const size_t first = first_folded(part.step);
   const Axes kept = part.axes(0, first);
@@ -200,7 +182,7 @@ void argreduce_of(Part& part) {
   int64_t places[kLanes];
   fold_rows<Value>(
       part, kept, part.axes(first, part.none), kLanes, [](int64_t) {},
-      [&](const Block& block, const Value* tile) {
+      [&](const LaneBlock& block, const Value* tile) {
         if (block.place == 0) {
           std::copy_n(tile, block.lanes, best);
           std::fill_n(places, block.lanes, 0);
@@ -214,8 +196,8 @@ void argreduce_of(Part& part) {
             places[lane] = better ? block.place + i : places[lane];
           }
       },
-      [&](const Block& block) {
-        store_lanes(part, block, part.sides[0].at(part.point, without(kept, block.lane_axis)), places);
+      [&](const LaneBlock& block) {
+        store_lanes(part, block, part.operands[0].at(part.point, without(kept, block.lane_axis)), places);
       });
 }
 
@@ -229,10 +211,10 @@ uint32_t rank_of(int64_t value, DataFormat format) {
 }
 
 template <typename Value>
-void topk_of(Part& part) {
+void topk_of(CorePart& part) {
   const Step& step = part.step;
   const size_t ranks = part.none - 2, axis = part.none - 1;
-  const Side &written = part.sides[0], &read = part.sides[1];
+  const OperandWalk &written = part.operands[0], &read = part.operands[1];
   const Axes kept = part.axes(0, ranks);
   const bool values = step.function == "topkvalue";
   const uint32_t flip = step.constants[0] == 1 ? ~0u : 0;
@@ -243,25 +225,25 @@ void topk_of(Part& part) {
   std::vector<int64_t> positions(count);
 
   const auto write = [&](int64_t lane_at, int64_t read_at) {
-    const Way& way = written.ways[ranks];
-    even_runs(first, count, count, {&way}, [&](int64_t rank, int64_t run) {
-      const int64_t at = lane_at + way.at(rank);
-      if (!values) return void(written.access.encode(&positions[rank - first], at, run, way.step()));
+    const AxisStride& stride = written.strides[ranks];
+    even_runs(first, count, count, {&stride}, [&](int64_t rank, int64_t run) {
+      const int64_t at = lane_at + stride.at(rank);
+      if (!values) return void(written.access.encode(&positions[rank - first], at, run, stride.step()));
       for (int64_t i = 0; i < run; ++i)
-        std::memcpy(written.access.address + at + i * way.step(),
-                    read.access.address + read_at + read.ways[axis].at(positions[rank - first + i]), element);
+        std::memcpy(written.access.address + at + i * stride.step(),
+                    read.access.address + read_at + read.strides[axis].at(positions[rank - first + i]), element);
     });
   };
   fold_rows<Value>(
       part, kept, {axis}, most, [&](int64_t lanes) { keys.resize(lanes * n); },
-      [&](const Block& block, const Value* tile) {
+      [&](const LaneBlock& block, const Value* tile) {
         for (int64_t i = 0; i < block.positions; ++i)
           for (int64_t lane = 0; lane < block.lanes; ++lane)
             keys[lane * n + block.place + i] =
                 uint64_t{rank_of(tile[i * block.lanes + lane], read.access.format) ^ flip} << 32 |
                 static_cast<uint64_t>(block.place + i);
       },
-      [&](const Block& block) {
+      [&](const LaneBlock& block) {
         const Axes rows = without(kept, block.lane_axis);
         for (int64_t lane = 0; lane < block.lanes; ++lane) {
           uint64_t* const row = keys.data() + lane * n;
@@ -274,24 +256,24 @@ void topk_of(Part& part) {
           }
           for (int64_t i = 0; i < count; ++i) positions[i] = static_cast<uint32_t>(row[first + i]);
           const int64_t at = block.first_lane + lane;
-          write(written.at(part.point, rows) + written.ways[block.lane_axis].at(at),
-                read.at(part.point, rows) + read.ways[block.lane_axis].at(at));
+          write(written.at(part.point, rows) + written.strides[block.lane_axis].at(at),
+                read.at(part.point, rows) + read.strides[block.lane_axis].at(at));
         }
       });
 }
 
-bool reads_reals(const Part& part) { return part.sides[1].access.domain == Domain::real; }
+bool reads_reals(const CorePart& part) { return part.operands[1].access.domain == Domain::real; }
 
 }  // namespace
 
-void scan(Part& part) {
+void scan(CorePart& part) {
   if (finds_positions(part.step))
     return reads_reals(part) ? scan_positions_of<float>(part) : scan_positions_of<int64_t>(part);
   const bool folds_reals = part.step.function == "add" || part.step.function == "mul";
   if (reads_reals(part) && folds_reals && part.step.operands[0].format == DataFormat::IEEE_FP32) return scan_wide(part);
   reads_reals(part) ? scan_of<float>(part) : scan_of<int64_t>(part);
 }
-void argreduce(Part& part) { reads_reals(part) ? argreduce_of<float>(part) : argreduce_of<int64_t>(part); }
-void topk(Part& part) { reads_reals(part) ? topk_of<float>(part) : topk_of<int64_t>(part); }
+void argreduce(CorePart& part) { reads_reals(part) ? argreduce_of<float>(part) : argreduce_of<int64_t>(part); }
+void topk(CorePart& part) { reads_reals(part) ? topk_of<float>(part) : topk_of<int64_t>(part); }
 
 }  // namespace spyre::indexed

@@ -1,5 +1,7 @@
 // Tells which tensor's device memory host code touched, before the process gets its segmentation fault.
 // Everything reached from the handler only reads, and calls nothing that is not async-signal-safe.
+#include "card/memory/fault_handler.h"
+
 #include <sched.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -8,8 +10,6 @@
 #include <csignal>
 #include <cstring>
 #include <mutex>
-
-#include "card/memory/memory.h"
 
 namespace spyre {
 namespace {

@@ -18,7 +18,7 @@ std::string text(const Dims& dims) {
 }
 
 constexpr int64_t kMostElements = int64_t{1} << 40;
-constexpr size_t kMostPieces = 1 << 22;  // that a view falls into on the card
+constexpr size_t kMostPieces = 1 << 22;  // nests that a view becomes on the card
 
 // Sizes and strides whose elements can be counted. A tensor without elements may have any sizes.
 void check_host(const Dims& size, const Dims& strides) {
@@ -38,7 +38,7 @@ void check_host(const Dims& size, const Dims& strides) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Whether sticks hold one value each, as another dimension steps by what lanes do.
+// Whether sticks hold one value each: another dimension has the host stride of the lanes.
 bool is_single(const Layout& layout) {
   const int64_t lane = layout.stride_map.back();
   for (size_t i = 0; i + 1 < layout.device_size.size(); ++i)
@@ -47,18 +47,6 @@ bool is_single(const Layout& layout) {
 }
 
 }  // namespace
-
-int64_t product(const Dims& size) { return std::accumulate(size.begin(), size.end(), int64_t{1}, std::multiplies<>()); }
-
-Dims contiguous_strides(const Dims& size) {
-  Dims strides(size.size());
-  uint64_t step = 1;  // of sizes that nobody has checked: too many elements wrap around
-  for (size_t i = size.size(); i-- > 0;) {
-    strides[i] = static_cast<int64_t>(step);
-    step *= static_cast<uint64_t>(std::max<int64_t>(size[i], 1));
-  }
-  return strides;
-}
 
 int64_t Layout::device_elements() const { return product(device_size); }
 
@@ -170,7 +158,7 @@ struct Lowering {
   const Places& places;
   const int side;
   std::vector<Nest> out{};
-  std::vector<State> todo{};  // a stack, not recursion: odd views of large tensors fall into many pieces
+  std::vector<State> todo{};  // a stack, not recursion: odd views of large tensors become many nests
 
   std::vector<Nest> run(State first) {
     todo.push_back(std::move(first));
@@ -219,7 +207,7 @@ struct Lowering {
     todo.push_back(std::move(head));
   }
 
-  // Whether the state could be placed on its level. If not, it was taken apart and its pieces are to be done.
+  // Whether the state could be placed on its level. If not, it was split, and its parts are in `todo`.
   bool place(State& state) {
     const Level& level = places.levels[state.level];
     const int64_t unit = level.unit, begin = state.rest % unit;
@@ -287,28 +275,6 @@ std::vector<Nest> lower(const Places& places, int side, const Nest& given) {
     state.items.push_back({loop.count, loop.stride[side], 0, loop.stride[1 - side]});
   }
   return Lowering{places, side}.run(std::move(state));
-}
-
-Nest simplified(const Nest& nest, int side) {
-  Nest result = nest;
-  std::erase_if(result.loops, [](const Loop& loop) { return loop.count == 1; });
-  sort_by_stride(result, side);
-  auto& loops = result.loops;
-  const auto joins = [](const Loop& outer, const Loop& inner) {
-    return outer.stride[0] == inner.count * inner.stride[0] && outer.stride[1] == inner.count * inner.stride[1];
-  };
-  for (size_t i = loops.size(); i-- > 1;) {
-    if (!joins(loops[i - 1], loops[i])) continue;
-    loops[i].count *= loops[i - 1].count;
-    loops[i - 1] = loops[i];
-    loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  return result;
-}
-
-void sort_by_stride(Nest& nest, int side) {
-  std::stable_sort(nest.loops.begin(), nest.loops.end(),
-                   [side](const Loop& a, const Loop& b) { return a.stride[side] > b.stride[side]; });
 }
 
 void check_layout(const Layout& layout, const Dims& size, const Dims& strides) {

@@ -1,4 +1,4 @@
-// How a tensor's elements lie in sticks.
+// Layouts: how a tensor's elements are placed in sticks.
 //
 // device_size is row-major with one stick last; stride_map gives, per device dimension, the host stride of one step
 // (-1: synthetic, only coordinate 0 holds data; 0: every coordinate holds the same data). One identity says it all:
@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "card/error.h"
+#include "card/memory/loop_nest.h"
 #include "card/numeric/formats.h"
 
 namespace spyre {
-
-using Dims = std::vector<int64_t>;
 
 struct Layout {
   Dims device_size;
@@ -25,7 +24,7 @@ struct Layout {
 
   bool operator==(const Layout&) const = default;
   int64_t device_elements() const;
-  int64_t device_bytes() const;  // 128 x product(device_size[:-1])
+  int64_t device_bytes() const;  // kStickBytes * product(device_size[:-1])
   std::string str() const;
 };
 
@@ -41,45 +40,23 @@ Layout canonical(const Layout& layout);
 // Bytes of the default layout without building it: what torch.empty needs.
 int64_t default_layout_bytes(const int64_t* host_size, size_t rank, DataFormat format);
 
-Dims contiguous_strides(const Dims& size);
-int64_t product(const Dims& size);
-
-// One step of the way from a host offset to a device offset: coordinate = (offset % previous unit) / unit.
+// One step from a host offset to a device offset: coordinate = (offset % previous unit) / unit.
 struct Level {
   int64_t unit;           // host elements per step
   int64_t extent;         // coordinates of this device dimension
   int64_t device_stride;  // device elements per step
 };
 
-// A layout as a chain of levels with decreasing units, and the dimensions that replicate data.
+// A layout as levels with decreasing units, a mixed-radix number system, and the dimensions that replicate data.
 struct Places {
   std::vector<Level> levels;
   std::vector<Level> replicas;  // unit 0
 };
 Places places(const Layout& layout);
 
-// A loop nest over several sides (two for a copy, one per operand for an operation); strides and offsets are in
-// elements of each side.
-constexpr size_t kSides = 4;
-struct Loop {
-  int64_t count;
-  int64_t stride[kSides];
-};
-struct Nest {
-  std::vector<Loop> loops;
-  int64_t offset[kSides] = {};
-};
-
-// The same points with loops of count 1 dropped, sorted by decreasing stride of `side`, and joined where both sides go
-// on evenly from one loop to the next.
-Nest simplified(const Nest& nest, int side);
-
 // Rewrites one side of a nest from host offsets to device offsets, splitting loops until each is affine on the card.
 // Throws InvalidLayout when an element of the nest has no place in the layout.
 std::vector<Nest> lower(const Places& places, int side, const Nest& nest);
-
-// The loops of a nest that lower() made, in decreasing device-stride order: the "transfer" users see.
-void sort_by_stride(Nest& nest, int side);
 
 // Throws InvalidLayout unless every element of a host tensor of this shape has a place of its own.
 void check_layout(const Layout& layout, const Dims& host_size, const Dims& host_strides);

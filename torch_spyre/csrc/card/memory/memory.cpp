@@ -1,6 +1,6 @@
-// Two levels, as in CUDA's caching allocator. Chunks are taken best fit from the free addresses of the segments;
-// blocks are cut best fit from chunks and join their free neighbours again. In front of both stand stacks of recently
-// freed small blocks, one per size, so that the common allocate and release touch no tree.
+// A caching allocator in two levels, as CUDA's. Chunks are taken best fit from the free addresses of the segments;
+// blocks are cut best fit from chunks and join their free neighbours again. Small blocks that were freed lately are on
+// stacks, one per size, so that the common allocate and release touch no tree.
 #include "card/memory/memory.h"
 
 #include <sys/mman.h>
@@ -16,6 +16,10 @@
 #include <queue>
 #include <utility>
 
+#include "card/memory/fault_handler.h"
+#include "card/numeric/formats.h"
+#include "card/numeric/sen169.h"
+
 namespace spyre {
 
 struct Chunk {
@@ -28,14 +32,14 @@ struct Chunk {
 
 namespace {
 
-constexpr uint64_t kGrain = 128;
+constexpr uint64_t kGrain = kStickBytes;
 constexpr uint64_t kPage = 2ull << 20;
 constexpr uint64_t kSmallRequest = 1ull << 20;    // below: cut from one-page chunks
 constexpr uint64_t kMediumRequest = 10ull << 20;  // below: cut from kMediumChunk
 constexpr uint64_t kMediumChunk = 20ull << 20;
 constexpr uint64_t kRecentBytes = 64ull << 10;  // largest block kept on the stacks of recent blocks
 constexpr int kRecentBlocks = 1024;             // in all stacks together; bounds the pause of joining them
-constexpr uint16_t kPoison = 0x7ffe;
+constexpr uint16_t kPoison = sen169::kNan;
 constexpr uint64_t kAtRelease = ~0ull;  // sequence of a recorded stream until the release says how far it was issued
 
 struct Node : Block {
@@ -442,11 +446,11 @@ bool is_lost(const Block& block) {
 
 }  // namespace
 
-void Memory::note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Access access) {
+void Memory::note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Effect effect) {
   std::lock_guard lock(state_->mutex);
   // What replaces values that are there changes nothing if it is dropped: the block has those values then.
-  const bool is_first = !block->first_write.progress || (access == Access::replaces && is_lost(*block));
-  if (access != Access::reads && is_first) {
+  const bool is_first = !block->first_write.progress || (effect == Effect::replaces && is_lost(*block));
+  if (effect != Effect::reads && is_first) {
     block->first_write = {&progress, stream, sequence};
     block->torn = false;
   }
@@ -519,7 +523,7 @@ std::vector<ChunkState> Memory::snapshot() const {
     for (const Block* block = chunk.first; block; block = block->next) {
       using Use = ChunkState::Use;
       const Use use = block->allocated ? Use::allocated : block->uses.empty() ? Use::free : Use::pending;
-      state.parts.push_back({block->offset, block->bytes, use});
+      state.blocks.push_back({block->offset, block->bytes, use});
     }
   }
   return all;

@@ -1,7 +1,7 @@
 // Device memory: an address space in segments, blocks handed out best fit, freed blocks cached until empty_cache().
 //
 // Three addresses name a block: its offset on the card, the address where the card's executor reads and writes it,
-// and the device pointer that the host sees, which lies in a range that faults on any access. The faulting range is
+// and the device pointer that the host sees, which is in a range that faults on any access. The faulting range is
 // twice as long as the memory (device pointer = base + 2 * offset), because a host element may be twice as wide as
 // the card's (int64): host-side pointer arithmetic on one tensor never reaches the next tensor's pointers.
 #pragma once
@@ -59,7 +59,7 @@ struct Chunk;
 
 struct Block {
   uint64_t offset = 0;  // from the start of the card's memory
-  uint64_t bytes = 0;   // multiple of 128, at least 128
+  uint64_t bytes = 0;   // whole sticks, at least one
   Chunk* chunk = nullptr;
   Block* previous = nullptr;  // neighbours by address within the chunk
   Block* next = nullptr;
@@ -68,7 +68,7 @@ struct Block {
   std::vector<Use> uses;  // last use per stream
   Use first_write{};      // what gave the block its first contents; without progress: nothing has
   std::atomic<bool> torn{false};  // work was stopped while it wrote here
-  // What lives here, for messages: writes a short text (shape, type, layout) into `text`. Called from a signal
+  // Describes the contents, for messages: writes a short text (shape, type, layout) into `text`. Called from a signal
   // handler, so it must not allocate or lock.
   void (*describe)(const void* owner, char* text, size_t size) = nullptr;
   const void* owner = nullptr;
@@ -88,16 +88,16 @@ struct MemoryStats {
   int64_t out_of_memory = 0;
 };
 
-// One piece of the address space and how it is divided.
+// One chunk of the address space and the blocks in it.
 struct ChunkState {
   enum class Use { allocated, pending, free };  // pending: freed by the host, still used by a stream
-  struct Part {
+  struct BlockState {
     uint64_t offset, bytes;
     Use use;
   };
   uint64_t offset, bytes;
   bool small;
-  std::vector<Part> parts;
+  std::vector<BlockState> blocks;
 };
 
 struct MemoryOptions {
@@ -106,8 +106,8 @@ struct MemoryOptions {
   uint64_t segment_bytes = 16ull << 30;
   uint64_t capacity = 7 * (16ull << 30);  // usable bytes, at most segments * segment_bytes
   bool backed = true;                     // false: addresses only, nothing is ever committed (timing mode)
-  bool faulting =
-      true;  // give device pointers in a faulting range; false: device pointer == card address (pinned host memory)
+  // Device pointers are in a range that faults; false: they are card addresses (pinned host memory).
+  bool faulting = true;
   bool poison = false;  // strict mode: fresh and freed bytes hold 0x7ffe words, a NaN in SEN169 and in fp32
 };
 
@@ -118,13 +118,13 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Rounded up to 128 bytes; 0 bytes gives 128. Throws OutOfMemory: asked, free, largest block, and what to do.
+  // Rounded up to whole sticks, at least one. Throws OutOfMemory: asked, free, largest block, and what to do.
   Block* allocate(uint64_t bytes);
   // The block is reused only when every noted use is finished. Never throws, callable from any thread.
   void release(Block* block) noexcept;
   // Work number `sequence` of a stream reads the block, writes into it, or replaces all that is in it.
-  enum class Access { reads, writes, replaces };
-  void note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Access access = Access::reads);
+  enum class Effect { reads, writes, replaces };
+  void note_use(Block* block, const Progress& progress, int stream, uint64_t sequence, Effect effect = Effect::reads);
   // Whether an interrupt left the block without contents: what would have given it some was dropped or stopped.
   bool lost(const Block* block) const;
   // Everything queued on the stream when the block is released must finish before it is reused.
@@ -164,12 +164,5 @@ class Memory {
   std::byte* fault_base_ = nullptr;
   std::unique_ptr<State> state_;
 };
-
-// Installs (once) a SIGSEGV handler that, for an address in some Memory's faulting range, prints which tensor was
-// touched and what to do instead, then hands over to the handler that was there before. Other faults pass through.
-void install_fault_handler();
-// The memories that the handler knows.
-void watch_faults(const Memory* memory);
-void unwatch_faults(const Memory* memory);
 
 }  // namespace spyre

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
 
-#include "card/kernels/copy_fill.h"
+#include "card/error.h"
 
 namespace spyre {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "card/memory/layout.h"
+#include "card/memory/loop_nest.h"
 #include "card/memory/memory.h"
 
 namespace spyre {

@@ -1,18 +1,18 @@
-// How a thread computes while it works for the card.
+// The floating-point environment of a thread while it works for the card.
 #pragma once
 
 #include <cfenv>
 
 namespace spyre {
 
-// The card knows no flush-to-zero and rounds to nearest, whatever the process has set for its threads.
-class CardArithmetic {
+// The card has no flush-to-zero and rounds to nearest, whatever the process has set for its threads.
+class FloatEnvironment {
  public:
-  CardArithmetic() {
+  FloatEnvironment() {
     std::fegetenv(&before_);
     std::fesetenv(FE_DFL_ENV);
   }
-  ~CardArithmetic() { std::fesetenv(&before_); }
+  ~FloatEnvironment() { std::fesetenv(&before_); }
 
  private:
   std::fenv_t before_;

@@ -1,15 +1,13 @@
 #include "card/numeric/formats.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "card/error.h"
-
-// A conversion that is not inlined into its loop keeps the loop scalar.
-#define SPYRE_INLINE inline __attribute__((always_inline))
+#include "card/numeric/sen169.h"
+#include "card/numeric/simd.h"
 
 namespace spyre {
 namespace {
@@ -59,43 +57,10 @@ const TypeRow& row(HostType type) { return kTypes[size_t(type)]; }
 SPYRE_INLINE uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 SPYRE_INLINE float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-constexpr int32_t kFloatMagnitude = 0x7fffffff, kFloatInf = 0x7f800000, kFloatNan = 0x7fc00000;
-
-// SEN169 is the top of fp32 with another exponent bias: fp32 bits >> 14 is code + kRebias.
-constexpr int32_t kRebias = (127 - 31) << 9;
-constexpr int32_t kLargest = 0x7ffd, kNan = 0x7ffe, kInf = 0x7fff;
-constexpr int32_t kLargestHalf = 0x5dff;  // 65472: the next code is past fp16
-constexpr uint16_t kOne = 31 << 9;
-constexpr int32_t kSmallest = (1 + kRebias) << 14, kHalfSmallest = kSmallest - (1 << 23);  // fp32 bits
-
-SPYRE_INLINE float sen169_decode(uint16_t code) {
-  const int32_t magnitude = code & 0x7fff;
-  int32_t bits = (magnitude + kRebias) << 14;
-  bits = magnitude == 0 ? 0 : bits;
-  bits = magnitude == kNan ? kFloatNan : bits;
-  bits = magnitude == kInf ? kFloatInf : bits;
-  return float_of(uint32_t(bits) | uint32_t(code & 0x8000) << 16);
-}
-
-// Finite values that round past code `largest` become code `past`.
-template <int32_t largest, int32_t past>
-SPYRE_INLINE uint16_t sen169_encode(float value) {
-  const uint32_t bits = bits_of(value);
-  const int32_t magnitude = bits & kFloatMagnitude;
-  // Code 0 is zero, not 2^-31: what is at least half of code 1 becomes at least code 1.
-  const int32_t raised = magnitude > kSmallest ? magnitude : kSmallest;
-  int32_t code = (raised - (kRebias << 14) + 0x2000) >> 14;
-  code = magnitude < kHalfSmallest ? 0 : code;
-  code = code > largest ? past : code;
-  if constexpr (past != kInf) code = magnitude == kFloatInf ? kInf : code;
-  code = magnitude > kFloatInf ? kNan : code;
-  return uint16_t(code | (bits >> 16 & 0x8000));
-}
-
-SPYRE_INLINE uint16_t sen169_round(float value) { return sen169_encode<kLargest, kInf>(value); }
+using sen169::kFloatInf, sen169::kFloatMagnitude, sen169::kFloatNan;
 
 // IEEE-like formats narrower than fp32. Overflow and infinity give magnitude `last`, which is the format's infinity if
-// it has one; what lies above is NaN.
+// it has one; larger magnitudes are NaN.
 template <class Code, int exponent, int fraction, int32_t last, int32_t nan>
 struct Narrow {
   static constexpr int kShift = 23 - fraction, kBias = (1 << (exponent - 1)) - 1, kSign = exponent + fraction;
@@ -136,15 +101,19 @@ using BFloat = Narrow<uint16_t, 8, 7, 0x7f80, 0x7fc0>;
 using E4M3 = Narrow<uint8_t, 4, 3, 0x7e, 0x7f>;
 using E5M2 = Narrow<uint8_t, 5, 2, 0x7c, 0x7f>;
 
-SPYRE_INLINE uint16_t f16_in(uint16_t half) { return sen169_encode<kLargestHalf, kLargestHalf>(Half::decode(half)); }
-SPYRE_INLINE uint16_t f16_out(uint16_t code) { return Half::encode(sen169_decode(code)); }
-SPYRE_INLINE uint16_t bf16_in(uint16_t bfloat) { return sen169_encode<kLargest, kLargest>(BFloat::decode(bfloat)); }
+SPYRE_INLINE uint16_t f16_in(uint16_t half) {
+  return sen169::encode<sen169::kLargestHalf, sen169::kLargestHalf>(Half::decode(half));
+}
+SPYRE_INLINE uint16_t f16_out(uint16_t code) { return Half::encode(sen169::decode(code)); }
+SPYRE_INLINE uint16_t bf16_in(uint16_t bfloat) {
+  return sen169::encode<sen169::kLargest, sen169::kLargest>(BFloat::decode(bfloat));
+}
 // Finite values that bf16_in makes the largest number, or zero. As unsigned numbers zeros are none of the latter.
 constexpr uint16_t kBf16Past = 0x5000, kBf16Inf = 0x7f80, kBf16Tiny = 0x2f80;  // 2^33, inf, 2^-32
 SPYRE_INLINE bool bf16_saturates(uint16_t magnitude) { return uint16_t(magnitude - kBf16Past) < kBf16Inf - kBf16Past; }
 SPYRE_INLINE bool bf16_vanishes(uint16_t magnitude) { return uint16_t(magnitude - 1) < kBf16Tiny; }
-SPYRE_INLINE uint16_t bf16_out(uint16_t code) { return BFloat::encode(sen169_decode(code)); }
-SPYRE_INLINE uint16_t bool_in(uint8_t value) { return value != 0 ? kOne : 0; }
+SPYRE_INLINE uint16_t bf16_out(uint16_t code) { return BFloat::encode(sen169::decode(code)); }
+SPYRE_INLINE uint16_t bool_in(uint8_t value) { return value != 0 ? sen169::kOne : 0; }
 SPYRE_INLINE uint8_t bool_out(uint16_t code) { return (code & 0x7fff) != 0; }
 SPYRE_INLINE uint32_t u8_in(uint8_t value) { return value; }
 SPYRE_INLINE uint8_t u8_out(uint32_t value) { return uint8_t(value); }
@@ -155,8 +124,8 @@ template <HostType>
 struct Card;
 template <>
 struct Card<HostType::F16> {
-  SPYRE_INLINE static float read(uint16_t code) { return sen169_decode(code); }
-  SPYRE_INLINE static uint16_t write(float value) { return sen169_round(value); }
+  SPYRE_INLINE static float read(uint16_t code) { return sen169::decode(code); }
+  SPYRE_INLINE static uint16_t write(float value) { return sen169::encode(value); }
 };
 template <>
 struct Card<HostType::F32> {
@@ -245,81 +214,33 @@ bool copy(void* dst, const void* src, size_t n) {
 struct Transfer {
   Convert in, out;
 };
-struct Level {
+struct FormatTable {
   const char* name;
-  bool (*supported)();
   bool (*loses_bf16)(const void* values, size_t n);
   Transfer transfers[kHostTypes];
   Convert casts[kHostTypes * kHostTypes];
 };
 
-namespace portable {
-constexpr bool kSixteenBit = false;  // plainly the definitions above: what the other levels are tested against
-constexpr const char* kName = "portable";
-bool supported() { return true; }
-#include "card/numeric/formats_simd.inc"
-}  // namespace portable
-
-#if defined(__x86_64__)
-namespace avx2 {
-constexpr bool kSixteenBit = true;
-constexpr const char* kName = "avx2";
-bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }  // fma for matmul.cpp
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#include "card/numeric/formats_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx2
-
-namespace avx512 {
-constexpr bool kSixteenBit = true;
-constexpr const char* kName = "avx512";
-bool supported() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#pragma GCC push_options
-#pragma GCC target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-#include "card/numeric/formats_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx512
-#endif
+#define SPYRE_SIMD_BODY "card/numeric/formats_simd.inc"
+#include "card/numeric/for_each_isa.inc"
+#undef SPYRE_SIMD_BODY
 #pragma GCC pop_options
 
-#if defined(__x86_64__)
-constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};  // best first
-#else
-constexpr const Level* kLevels[] = {&portable::kLevel};
-#endif
+constexpr const FormatTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
-const Level& level_named(const std::string& wanted) {
-  std::string usable;
-  bool known = false;
-  for (const Level* level : kLevels) {
-    known |= level->name == wanted;
-    if (!level->supported()) continue;
-    if (level->name == wanted) return *level;
-    if (!usable.empty()) usable += ", ";
-    usable += level->name;
-  }
-  std::string message = "SPYRE_SIMD is \"" + wanted + "\", ";
-  message += known ? "which this machine does not have" : "which names no instruction set known here";
-  throw ConfigurationError(message + ": unset it or choose from " + usable + ".");
-}
-
-const Level& level() {
-  static const Level& chosen = []() -> const Level& {
-    if (const char* wanted = std::getenv("SPYRE_SIMD"); wanted && *wanted) return level_named(wanted);
-    for (const Level* level : kLevels)
-      if (level->supported()) return *level;
-    return portable::kLevel;
-  }();
+const FormatTable& table() {
+  static const FormatTable& chosen = table_of(kTables, simd_level());
   return chosen;
 }
+// Throws ConfigurationError when the machine lacks the set.
+const FormatTable& table_named(const char* isa) {
+  require_isa(isa);
+  return table_of(kTables, isa);
+}
 
-const Transfer& transfer(const Level& level, HostType type) { return level.transfers[size_t(type)]; }
-Convert cast(const Level& level, HostType from, HostType to) {
-  return level.casts[size_t(from) * kHostTypes + size_t(to)];
+const Transfer& transfer(const FormatTable& table, HostType type) { return table.transfers[size_t(type)]; }
+Convert cast(const FormatTable& table, HostType from, HostType to) {
+  return table.casts[size_t(from) * kHostTypes + size_t(to)];
 }
 
 }  // namespace
@@ -346,7 +267,7 @@ void improve(std::atomic<uint16_t>& best, uint16_t value, Better better) {
 }  // namespace
 
 void Bf16Losses::look_at(const void* values, size_t n) {
-  if (!level().loses_bf16(values, n)) return;
+  if (!table().loses_bf16(values, n)) return;
   for (size_t i = 0; i < n; ++i) {
     const uint16_t magnitude = load<uint16_t>(static_cast<const char*>(values), i) & 0x7fff;
     if (bf16_saturates(magnitude)) {
@@ -361,20 +282,19 @@ void Bf16Losses::look_at(const void* values, size_t n) {
 float Bf16Losses::largest() const { return BFloat::decode(largest_); }
 float Bf16Losses::smallest() const { return BFloat::decode(smallest_); }
 
-Convert host_to_device(HostType type) { return transfer(level(), type).in; }
-Convert device_to_host(HostType type) { return transfer(level(), type).out; }
-Convert device_cast(HostType from, HostType to) { return cast(level(), from, to); }
+Convert host_to_device(HostType type) { return transfer(table(), type).in; }
+Convert device_to_host(HostType type) { return transfer(table(), type).out; }
+Convert device_cast(HostType from, HostType to) { return cast(table(), from, to); }
 
-uint16_t sen169_from_float(float value) { return sen169_round(value); }
-float sen169_to_float(uint16_t code) { return sen169_decode(code); }
-const char* simd_level() { return level().name; }
+uint16_t sen169_from_float(float value) { return sen169::encode(value); }
+float sen169_to_float(uint16_t code) { return sen169::decode(code); }
 
 // For tests: the conversions of one instruction set, refused like SPYRE_SIMD when the machine lacks it.
 namespace detail {
-bool loses_bf16(const char* simd, const void* values, size_t n) { return level_named(simd).loses_bf16(values, n); }
-Convert host_to_device(const char* simd, HostType type) { return transfer(level_named(simd), type).in; }
-Convert device_to_host(const char* simd, HostType type) { return transfer(level_named(simd), type).out; }
-Convert device_cast(const char* simd, HostType from, HostType to) { return cast(level_named(simd), from, to); }
+bool loses_bf16(const char* simd, const void* values, size_t n) { return table_named(simd).loses_bf16(values, n); }
+Convert host_to_device(const char* simd, HostType type) { return transfer(table_named(simd), type).in; }
+Convert device_to_host(const char* simd, HostType type) { return transfer(table_named(simd), type).out; }
+Convert device_cast(const char* simd, HostType from, HostType to) { return cast(table_named(simd), from, to); }
 }  // namespace detail
 
 }  // namespace spyre

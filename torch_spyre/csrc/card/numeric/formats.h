@@ -34,6 +34,10 @@ enum class DataFormat : uint8_t {
 enum class HostType : uint8_t { F16, BF16, F32, F8E4M3, F8E5M2, I8, I16, U8, I32, I64, Bool };
 constexpr int kHostTypes = 11;
 
+// A stick, the unit of memory and of the vector units. The card checks its hardware description against this. It is a
+// constant because conversions, tiles and register blocks are compiled for it: another width takes a build with another
+// value here, tiles of kRow elements (fusion/threaded_ops.h) that fill the registers of each instruction set, and
+// kPanel, kIntegerPanel and the formats' kStick in kernels/matmul.
 constexpr int64_t kStickBytes = 128;
 
 const char* name(DataFormat);
@@ -41,7 +45,7 @@ const char* name(HostType);
 
 // Bytes of one element in device memory; 0 for formats this card does not store.
 int64_t element_bytes(DataFormat);
-// Elements in one 128-byte stick; 0 for formats this card does not store.
+// Elements of a stick; 0 for formats this card does not store.
 int64_t elements_per_stick(DataFormat);
 int64_t host_bytes(HostType);
 // The format a host type has on the card.
@@ -75,8 +79,5 @@ class Bf16Losses {
 // One SEN169 value, for constants, tests and tools.
 uint16_t sen169_from_float(float value);  // as an op rounds: nearest, ties away, past the largest finite code is inf
 float sen169_to_float(uint16_t code);
-
-// Instruction set in use: "avx512", "avx2" or "portable". SPYRE_SIMD forces one that the machine has.
-const char* simd_level();
 
 }  // namespace spyre

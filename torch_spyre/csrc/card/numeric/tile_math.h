@@ -1,5 +1,5 @@
-// The living definition of the tile operations: each for one element. Only tile_ops.cpp, chain.cpp and
-// attention.cpp include this.
+// The living definition of the tile operations: each for one element. Only tile_ops.cpp,
+// threaded_ops.cpp and attention.cpp include this.
 //
 // Selections instead of branches let the compiler vectorise each as it stands; fma is written where it is meant, and
 // the build forbids any other. What is often needed (exp, sigmoid, tanh, erf) is computed in fp32. The rest is computed
@@ -9,8 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// A definition that is not inlined into its loop keeps the loop scalar.
-#define SPYRE_INLINE inline __attribute__((always_inline))
+#include "card/numeric/simd.h"
 
 #pragma GCC push_options
 // Trapping floats, threaded jumps and errno would turn selections back into branches.
@@ -717,20 +716,6 @@ SPYRE_INLINE Integer to_int32(float x) {
   return int32_t(fits ? x : -0x1p31f);
 }
 SPYRE_INLINE float to_real(Integer x) { return float(x); }
-
-// ---- Rounding to SEN169, whose numbers are fp32 numbers with 14 fraction bits less and a narrower range.
-
-SPYRE_INLINE float rounded_to_sen169(float x) {
-  constexpr int32_t smallest = (127 - 31) << 23 | 1 << 14, largest = (127 + 32) << 23 | 509 << 14, inf = 0x7f800000;
-  const uint32_t bits = bits_of(x);
-  const int32_t magnitude = bits & 0x7fffffff;
-  int32_t code = int32_t((uint32_t(magnitude) + 0x2000) & ~0x3fffu);
-  code = code > smallest ? code : smallest;
-  code = magnitude < smallest - (1 << 23) ? 0 : code;
-  code = code > largest ? inf : code;
-  code = magnitude > inf ? 0x7fc00000 : code;
-  return float_of(uint32_t(code) | (bits & 0x80000000));
-}
 
 }  // namespace spyre::math
 #pragma GCC pop_options

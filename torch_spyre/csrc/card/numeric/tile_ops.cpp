@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "card/error.h"
-#include "card/numeric/formats.h"
+#include "card/numeric/sen169.h"
+#include "card/numeric/simd.h"
 #include "card/numeric/tile_math.h"
 
 namespace spyre {
@@ -69,89 +70,51 @@ struct Signature<f> {
   }
 };
 
-struct Table {
+struct OpList {
   const TileOp* ops;
   size_t count;
 };
-struct Level {
+struct TileOpTable {
   const char* name;
-  bool (*supported)();
-  Table ops, short_ops;
+  OpList ops, short_ops;
   void (*round_to_sen169)(float* values, size_t n);
   void (*add_wide)(double* sums, const float* values, size_t n);
   void (*add_moments)(double* sums, double* squares, const float* shifts, const float* values, size_t n);
 };
 
-namespace portable {
-constexpr const char* kName = "portable";
-bool supported() { return true; }
-#include "card/numeric/tile_ops_simd.inc"
-}  // namespace portable
-
-#if defined(__x86_64__)
-namespace avx2 {
-constexpr const char* kName = "avx2";
-bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#include "card/numeric/tile_ops_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx2
-
-namespace avx512 {
-constexpr const char* kName = "avx512";
-bool supported() {
-  return avx2::supported() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-#include "card/numeric/tile_ops_simd.inc"
-#pragma GCC pop_options
-}  // namespace avx512
-#endif
+#define SPYRE_SIMD_BODY "card/numeric/tile_ops_simd.inc"
+#include "card/numeric/for_each_isa.inc"
+#undef SPYRE_SIMD_BODY
 #pragma GCC pop_options
 
-#if defined(__x86_64__)
-constexpr const Level* kLevels[] = {&avx512::kLevel, &avx2::kLevel, &portable::kLevel};  // best first
-#else
-constexpr const Level* kLevels[] = {&portable::kLevel};
-#endif
+constexpr const TileOpTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
-// The level that the conversions use; a machine with AVX2 and without fma, should there be one, gets the next.
-const Level& level() {
-  static const Level& chosen = []() -> const Level& {
-    bool reached = false;
-    for (const Level* level : kLevels) {
-      reached |= !std::strcmp(level->name, simd_level());
-      if (reached && level->supported()) return *level;
-    }
-    return portable::kLevel;
-  }();
+const TileOpTable& table() {
+  static const TileOpTable& chosen = table_of(kTables, simd_level());
   return chosen;
 }
 
-std::span<const TileOp> span_of(const Table& table) { return {table.ops, table.count}; }
+std::span<const TileOp> span_of(const OpList& list) { return {list.ops, list.count}; }
 
-const TileOp* find(const Table& table, std::string_view name, Domain in) {
-  for (const TileOp& op : span_of(table))
+const TileOp* find(const OpList& list, std::string_view name, Domain in) {
+  for (const TileOp& op : span_of(list))
     if (op.in == in && op.name == name) return &op;
   return nullptr;
 }
 
 }  // namespace
 
-std::span<const TileOp> tile_ops() { return span_of(level().ops); }
+std::span<const TileOp> tile_ops() { return span_of(table().ops); }
 
-const TileOp* find_tile_op(std::string_view name, Domain in) { return find(level().ops, name, in); }
+const TileOp* find_tile_op(std::string_view name, Domain in) { return find(table().ops, name, in); }
 
-const TileOp* find_short_op(std::string_view name) { return find(level().short_ops, name, Domain::real); }
+const TileOp* find_short_op(std::string_view name) { return find(table().short_ops, name, Domain::real); }
 
-void round_to_sen169(float* values, size_t n) { level().round_to_sen169(values, n); }
+void round_to_sen169(float* values, size_t n) { table().round_to_sen169(values, n); }
 
-void add_wide(double* sums, const float* values, size_t n) { level().add_wide(sums, values, n); }
+void add_wide(double* sums, const float* values, size_t n) { table().add_wide(sums, values, n); }
 void add_moments(double* sums, double* squares, const float* shifts, const float* values, size_t n) {
-  level().add_moments(sums, squares, shifts, values, n);
+  table().add_moments(sums, squares, shifts, values, n);
 }
 double fold_wide(double* sums, size_t n) {
   for (size_t half = n / 2; half != 0; half /= 2)
@@ -177,16 +140,14 @@ float fold(const TileOp& op, const float* values, size_t n) {
 
 // For tests: one instruction set, empty where the machine lacks it.
 namespace detail {
-std::span<const TileOp> table(const char* simd, Table Level::* which) {
-  for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, simd) && level->supported()) return span_of(level->*which);
-  return {};
+std::span<const TileOp> tile_ops(const char* simd) {
+  return has_isa(simd) ? span_of(table_of(kTables, simd).ops) : std::span<const TileOp>();
 }
-std::span<const TileOp> tile_ops(const char* simd) { return table(simd, &Level::ops); }
-std::span<const TileOp> short_ops(const char* simd) { return table(simd, &Level::short_ops); }
+std::span<const TileOp> short_ops(const char* simd) {
+  return has_isa(simd) ? span_of(table_of(kTables, simd).short_ops) : std::span<const TileOp>();
+}
 void round_to_sen169(const char* simd, float* values, size_t n) {
-  for (const Level* level : kLevels)
-    if (!std::strcmp(level->name, simd) && level->supported()) level->round_to_sen169(values, n);
+  if (has_isa(simd)) table_of(kTables, simd).round_to_sen169(values, n);
 }
 }  // namespace detail
 

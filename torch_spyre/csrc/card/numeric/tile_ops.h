@@ -20,7 +20,7 @@ struct TileOp {
   int arity;
   Domain in, out;  // comparisons of integers go from integer to real; `where` has a real condition before two of `in`
   int constants;   // parameters that are the same for all elements
-  bool divides;    // by its second operand; whoever runs it sees to it that a zero there is an error
+  bool divides;    // by its second operand; its callers raise an error for a zero there
   // n may be any size. out may be one of in exactly, and otherwise must not overlap them.
   void (*run)(void* out, const void* const* in, size_t n, const double* constants);
 };

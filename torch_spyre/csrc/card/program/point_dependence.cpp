@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "card/program/core_split.h"
+
 namespace spyre {
 
 namespace {
@@ -56,7 +58,7 @@ class Search {
   int64_t tries_ = 0;
 };
 
-// An operand along one dimension: so many places, and how far each lies behind the one before.
+// An operand along one dimension: so many places, and the distance between two.
 struct Progression {
   int64_t count, stride;
   bool operator==(const Progression&) const = default;
@@ -64,14 +66,14 @@ struct Progression {
 
 int64_t lanes_of(const Operand& operand) { return operand.stick < 0 ? 1 : elements_per_stick(operand.format); }
 
-// By whole sticks where the operand lies in them.
+// By whole sticks where the operand is in sticks.
 Progression places_along(const Operand& operand, size_t dimension, int64_t points) {
   const bool along = operand.stick == static_cast<int>(dimension);
   const int64_t count = along ? (points + lanes_of(operand) - 1) / lanes_of(operand) : points;
   return {count, count > 1 ? operand.strides[dimension] : 0};
 }
 
-// Bytes that lie together at a place.
+// Contiguous bytes at a place.
 int64_t width_of(const Operand& operand, const Dims& points) {
   const int64_t lanes = operand.stick < 0 ? 1 : std::min(points[operand.stick], lanes_of(operand));
   return lanes * element_bytes(operand.format);
@@ -82,13 +84,14 @@ size_t written_dimensions(const Step& step) {
   return step.op == OpCode::scan ? step.extents.size() : step.extents.size() - folded_dimensions(step);
 }
 
-// Whether points lie at the same places of both, if their strides are the same.
-bool lie_alike(const Operand& a, const Operand& b) {
+// Whether points have the same places in both operands, if their strides are the same.
+bool same_placement(const Operand& a, const Operand& b) {
   return a.stick == b.stick && element_bytes(a.format) == element_bytes(b.format);
 }
 
 // Differences of one operand's points along the dimensions up to `kept`, of which at least one is not the same.
-bool differing_points_meet(const std::vector<Term>& others, std::vector<Term> differences, int64_t low, int64_t high) {
+bool differing_points_overlap(const std::vector<Term>& others, std::vector<Term> differences, int64_t low,
+                              int64_t high) {
   for (size_t pivot = 0; pivot < differences.size(); ++pivot) {
     if (differences[pivot].high < 1) continue;
     for (const bool negative : {false, true}) {
@@ -136,7 +139,7 @@ bool writes_twice(const Step& step) {
     differences.push_back(difference(along));
   }
   const int64_t width = width_of(written, points);
-  return differing_points_meet({}, std::move(differences), 1 - width, width - 1);
+  return differing_points_overlap({}, std::move(differences), 1 - width, width - 1);
 }
 
 bool reads_written(const Step& step, size_t index, bool same_memory) {
@@ -150,7 +153,7 @@ bool reads_written(const Step& step, size_t index, bool same_memory) {
       step.op == OpCode::matmul || step.op == OpCode::attention || step.op == OpCode::topk || to_table || from_table;
   const size_t kept = written_dimensions(step);
   std::vector<Term> others, differences;
-  bool anyhow = anywhere || !lie_alike(written, read);
+  bool anyhow = anywhere || !same_placement(written, read);
   const auto add = [&](const Progression& to, const Progression& from) {
     others.push_back({to.stride, 0, to.count - 1});
     others.push_back({-from.stride, 0, from.count - 1});
@@ -178,7 +181,7 @@ bool reads_written(const Step& step, size_t index, bool same_memory) {
   const int64_t distance = read.offset - written.offset;
   const int64_t low = distance + 1 - width(written, to_table);
   const int64_t high = distance + width(read, from_table) - 1;
-  if (!anyhow) return differing_points_meet(others, std::move(differences), low, high);
+  if (!anyhow) return differing_points_overlap(others, std::move(differences), low, high);
   others.insert(others.end(), differences.begin(), differences.end());
   return can_sum(std::move(others), low, high);
 }

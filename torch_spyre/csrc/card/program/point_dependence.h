@@ -1,5 +1,6 @@
-// Whether points of one step meet in memory. Cores and host threads take points in any order, so what a point writes no
-// other point may write or read: the result would depend on who came first.
+// Dependence between points of one step. Cores and host threads take points in any order, so no other point may write
+// or read what a point writes: the result would depend on which came first. (fusion/step_dependence.h asks the same of
+// two steps.)
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ struct Term {
   int64_t factor, low, high;
 };
 
-// Whether some choice of the numbers makes the sum lie in [low, high]. Exact, but for searches that would take too
-// long: those are answered with yes. Numbers of a layout, in which larger strides lie behind all that smaller ones
-// reach, take a few steps.
+// Whether some choice of the numbers makes the sum of all terms be in [low, high]. Exact, but for searches that would
+// take too long: those are answered with yes. Numbers of a layout, in which larger strides are beyond all that smaller
+// ones reach, take a few steps.
 bool can_sum(std::vector<Term> terms, int64_t low, int64_t high);
 
 // Whether two points that differ in a dimension that is not folded write one byte.

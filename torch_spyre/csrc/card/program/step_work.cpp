@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "card/kernels/attention.h"
+#include "card/program/attention_step.h"
+#include "card/program/core_split.h"
 
 namespace spyre {
 
@@ -12,25 +13,25 @@ namespace {
 
 int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-// A dimension as an operand sees it: how many blocks, and how far they lie apart.
-struct Way {
+// A dimension as an operand sees it: how many blocks, and how far apart.
+struct Dimension {
   int64_t count, stride;
   size_t dimension;
 };
 
 // By growing distance; along sticks a block is a stick.
-std::vector<Way> ways(const Operand& operand, const Dims& points) {
-  std::vector<Way> all;
+std::vector<Dimension> dimensions_of(const Operand& operand, const Dims& points) {
+  std::vector<Dimension> all;
   for (size_t i = 0; i < points.size(); ++i) {
     const bool along = operand.stick == static_cast<int>(i);
     const int64_t count = along ? ceil_div(points[i], elements_per_stick(operand.format)) : points[i];
     if (count > 1 && operand.strides[i]) all.push_back({count, std::abs(operand.strides[i]), i});
   }
-  std::stable_sort(all.begin(), all.end(), [](const Way& a, const Way& b) { return a.stride < b.stride; });
+  std::stable_sort(all.begin(), all.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
   return all;
 }
 
-// Bytes of whole sticks behind so many points, each stick once.
+// Bytes of the sticks that so many points touch, each stick once.
 int64_t stick_bytes(const Step& step, size_t index, const Dims& points) {
   const Operand& operand = step.operands[index];
   const bool indexed = static_cast<int>(index) == indexed_operand(step);
@@ -44,18 +45,18 @@ int64_t stick_bytes(const Step& step, size_t index, const Dims& points) {
     else if (stride)
       sticks *= (points[i] - 1) * stride / kStickBytes + 1;
   }
-  // Windows that overlap share sticks.
+  // Overlapping windows share sticks.
   const auto [low, high] = reach(step, index, points);
   const int64_t all = ceil_div(high - low, kStickBytes);
   return std::min(sticks, all) * kStickBytes;
 }
 
-int64_t contiguous(const std::vector<Way>& ways, int64_t element) {
-  // Elements next to each other make up sticks; what lies a stick or more apart comes as whole ones.
-  int64_t bytes = !ways.empty() && ways[0].stride < kStickBytes ? element : kStickBytes;
-  for (const Way& way : ways) {
-    if (way.stride > bytes) break;
-    bytes = std::max(bytes, way.stride * (way.count - 1) + bytes);
+int64_t contiguous(const std::vector<Dimension>& dimensions, int64_t element) {
+  // Elements next to each other make up sticks; those a stick or more apart come as whole sticks.
+  int64_t bytes = !dimensions.empty() && dimensions[0].stride < kStickBytes ? element : kStickBytes;
+  for (const Dimension& each : dimensions) {
+    if (each.stride > bytes) break;
+    bytes = std::max(bytes, each.stride * (each.count - 1) + bytes);
   }
   return std::max(bytes, int64_t{kStickBytes});
 }
@@ -65,10 +66,10 @@ bool moves(const Operand& operand, size_t dimension) {
                                     (operand.across_cores() && operand.core_strides[dimension] != 0));
 }
 
-bool permutes(const std::vector<Way>& written, const std::vector<Way>& read) {
+bool permutes(const std::vector<Dimension>& written, const std::vector<Dimension>& read) {
   std::vector<size_t> a, b;
-  for (const Way& way : written) a.push_back(way.dimension);
-  for (const Way& way : read) b.push_back(way.dimension);
+  for (const Dimension& each : written) a.push_back(each.dimension);
+  for (const Dimension& each : read) b.push_back(each.dimension);
   std::vector<size_t> common;
   for (size_t dimension : a)
     if (std::find(b.begin(), b.end(), dimension) != b.end()) common.push_back(dimension);
@@ -93,17 +94,17 @@ Traffic traffic_of(const Step& step, size_t index, const Dims& points) {
   const size_t kept = step.extents.size() - folded_dimensions(step);
   for (size_t i = 0; i < kept && index; ++i) {
     if (step.extents[i] == 1 || !moves(written, i) || moves(operand, i)) continue;
-    stream.held = true;
+    stream.broadcast = true;
     if (written.stick == static_cast<int>(i)) stream.splat = true;
   }
   if (operand.is_constant()) {
-    stream.held = stream.splat = true;
+    stream.broadcast = stream.splat = true;
     return stream;
   }
-  // In LX strides are those of one core's part.
+  // In LX strides are those of one core's stage.
   stream.bytes =
       stream.in_lx ? step.cores() * stick_bytes(step, index, points) : stick_bytes(step, index, step.extents);
-  const std::vector<Way> own = ways(operand, points);
+  const std::vector<Dimension> own = dimensions_of(operand, points);
   stream.run = contiguous(own, element_bytes(operand.format));
   if (operand.stick >= static_cast<int>(kept) && index &&
       step.extents[operand.stick] > elements_per_stick(operand.format))
@@ -115,17 +116,17 @@ Traffic traffic_of(const Step& step, size_t index, const Dims& points) {
 
 // How the data mover finds its destination: in one block, with gaps, or in another order than the source.
 void find_destination(const Step& step, const Dims& points, bool restickifies, Traffic& written) {
-  const std::vector<Way> all = ways(step.operands[0], step.extents);
+  const std::vector<Dimension> all = dimensions_of(step.operands[0], step.extents);
   const int64_t block = contiguous(all, element_bytes(step.operands[0].format));
   written.gaps = block < written.bytes;
-  if (written.gaps) written.pieces = ceil_div(written.bytes, block);
+  if (written.gaps) written.blocks = ceil_div(written.bytes, block);
   if (restickifies || step.operands.size() < 2 || step.operands[1].is_constant()) return;
-  written.permuted = permutes(all, ways(step.operands[1], step.extents));
+  written.permuted = permutes(all, dimensions_of(step.operands[1], step.extents));
   if (!written.permuted) return;
-  const std::vector<Way> own = ways(step.operands[0], points);
+  const std::vector<Dimension> own = dimensions_of(step.operands[0], points);
   written.run = own.empty() ? kStickBytes : own[0].count * kStickBytes;
   const Operand& to = step.operands[0];
-  if (!written.gaps && to.stick >= 0) written.pieces = ceil_div(step.extents[to.stick], elements_per_stick(to.format));
+  if (!written.gaps && to.stick >= 0) written.blocks = ceil_div(step.extents[to.stick], elements_per_stick(to.format));
 }
 
 void fill_matrix(const Step& step, const Dims& points, Work& work) {
@@ -139,7 +140,7 @@ void fill_matrix(const Step& step, const Dims& points, Work& work) {
   work.area = static_cast<double>(points[m]) * static_cast<double>(points[n]);
   work.depth = static_cast<double>(points[k]);
   work.partial = static_cast<int>(step.slices[k]);
-  work.turns_columns = step.operands[2].stick == static_cast<int>(k) && step.extents[n] > 1;
+  work.restickifies_b = step.operands[2].stick == static_cast<int>(k) && step.extents[n] > 1;
   for (size_t i = 0; i < m; ++i) {
     if (step.extents[i] == 1 || !moves(step.operands[2], i)) continue;
     if (work.batch == Work::Batch::none) work.batch = Work::Batch::outside;
@@ -159,11 +160,11 @@ Traffic in_lx(bool written, int64_t bytes = 0) {
 // The same for all lanes.
 Traffic splat_in_lx() {
   Traffic stream = in_lx(false);
-  stream.held = stream.splat = true;
+  stream.broadcast = stream.splat = true;
   return stream;
 }
 
-// Of the keys, how many the busiest core meets.
+// The share of all pairs of rows and keys that the busiest core has.
 double share_of_keys(const Step& step, size_t q, const Dims& points) {
   const auto length = static_cast<double>(step.extents[step.extents.size() - attention::kLength]);
   // Of the rows before this one; from row to row it is the same within a block of keys, and grows by one from block to
@@ -209,59 +210,59 @@ void fill_attention(const Step& step, const Dims& points, Work& work) {
   work.all_rows = all_rows;
   const double lanes = static_cast<double>(elements_per_stick(DataFormat::IEEE_FP32));
   const double met = share_of_keys(step, q, points), scores = batch * rows * length / lanes * met;
-  const auto product_of = [&](double columns, double depth, int64_t turned_bytes) {
-    Work part;
-    part.unit = Work::Unit::matrix;
-    part.traffic = {in_lx(true), in_lx(false), in_lx(false, turned_bytes)};
-    part.turns_columns = turned_bytes > 0;
-    part.batch = work.batch;
-    part.rows = rows;
-    part.all_rows = all_rows;
-    part.multiplications = batch * rows * columns * depth * met;
-    part.area = rows * columns;
-    part.depth = depth;
-    return part;
+  const auto product_of = [&](double columns, double depth, int64_t restickified_bytes) {
+    Work stage;
+    stage.unit = Work::Unit::matrix;
+    stage.traffic = {in_lx(true), in_lx(false), in_lx(false, restickified_bytes)};
+    stage.restickifies_b = restickified_bytes > 0;
+    stage.batch = work.batch;
+    stage.rows = rows;
+    stage.all_rows = all_rows;
+    stage.multiplications = batch * rows * columns * depth * met;
+    stage.area = rows * columns;
+    stage.depth = depth;
+    return stage;
   };
   const auto vector_of = [&](double sticks, std::vector<Traffic> read) {
-    Work part;
-    part.sticks = sticks;
-    part.traffic = {in_lx(true)};
-    part.traffic.insert(part.traffic.end(), read.begin(), read.end());
-    return part;
+    Work stage;
+    stage.sticks = sticks;
+    stage.traffic = {in_lx(true)};
+    stage.traffic.insert(stage.traffic.end(), read.begin(), read.end());
+    return stage;
   };
   const auto fold_of = [&](double sticks) {
-    Work part = vector_of(sticks, {in_lx(false)});
-    part.folds_lanes = true;
-    return part;
+    Work stage = vector_of(sticks, {in_lx(false)});
+    stage.folds_lanes = true;
+    return stage;
   };
   const auto by_the_stick = [](double count, double stick) { return std::ceil(count / stick) * stick; };
-  const int64_t turned = points[rank - kLength] > 1 ? work.cores * stick_bytes(step, kKey, points) : 0;
-  work.parts.push_back(product_of(by_the_stick(length, lanes), depth, turned));
-  if (!step.operands[kMask].is_constant()) work.parts.push_back(vector_of(scores, {in_lx(false), in_lx(false)}));
-  work.parts.push_back(fold_of(scores));
-  work.parts.push_back(vector_of(scores, {in_lx(false), splat_in_lx()}));
-  work.parts.back().special = true;
-  work.parts.push_back(fold_of(scores));
+  const int64_t restickified = points[rank - kLength] > 1 ? work.cores * stick_bytes(step, kKey, points) : 0;
+  work.stages.push_back(product_of(by_the_stick(length, lanes), depth, restickified));
+  if (!step.operands[kMask].is_constant()) work.stages.push_back(vector_of(scores, {in_lx(false), in_lx(false)}));
+  work.stages.push_back(fold_of(scores));
+  work.stages.push_back(vector_of(scores, {in_lx(false), splat_in_lx()}));
+  work.stages.back().special = true;
+  work.stages.push_back(fold_of(scores));
   const auto stick = static_cast<double>(elements_per_stick(step.operands[kOut].format));
-  work.parts.push_back(product_of(by_the_stick(width, stick), length, 0));
+  work.stages.push_back(product_of(by_the_stick(width, stick), length, 0));
   const double tiles = step.tile.empty() ? 1 : std::ceil(length / static_cast<double>(step.tile[rank - kLength]));
-  work.parts.push_back(vector_of(tiles * batch * rows * width / lanes, {in_lx(false), splat_in_lx()}));
+  work.stages.push_back(vector_of(tiles * batch * rows * width / lanes, {in_lx(false), splat_in_lx()}));
 }
 
-// Bytes that lie together where they come from and where they go, in the part of one core.
+// Bytes that are contiguous both where they come from and where they go, for one core.
 int64_t fetched_run(const Step& step, const Dims& points) {
   const Operand &to = step.operands[0], &from = step.operands[1];
   const bool sticks = to.stick >= 0 && to.stick == from.stick;
   int64_t bytes = sticks ? kStickBytes : element_bytes(to.format);
-  for (const Way& way : ways(to, points)) {
-    const size_t i = way.dimension;
+  for (const Dimension& each : dimensions_of(to, points)) {
+    const size_t i = each.dimension;
     if (to.strides[i] != bytes || from.strides[i] != bytes || from.core_strides[i]) break;
-    bytes *= way.count;
+    bytes *= each.count;
   }
   return bytes;
 }
 
-// A core's part of what it writes comes from other cores, as far as it lies apart there.
+// What a core fetches over the ring, from all cores that a copy reads from.
 void fill_fetched(const Step& step, const Dims& points, Work& work) {
   if (step.operands.size() < 2 || !step.operands[1].across_cores()) return;
   work.fetched_bytes = static_cast<double>(bytes_behind(step, 0, points));
@@ -272,19 +273,6 @@ void fill_fetched(const Step& step, const Dims& points, Work& work) {
 }
 
 }  // namespace
-
-Work move_of(int64_t bytes_read, int64_t bytes_written, int cores, bool restickifies) {
-  Work work;
-  work.unit = Work::Unit::move;
-  work.cores = cores;
-  work.restickifies = restickifies;
-  work.traffic.resize(2);
-  work.traffic[0].written = true;
-  work.traffic[0].bytes = bytes_written;
-  work.traffic[1].bytes = bytes_read;
-  for (Traffic& stream : work.traffic) stream.run = 1 << 20;
-  return work;
-}
 
 Work work_of(const Step& step, const Step* before) {
   Work work;

@@ -4,7 +4,8 @@
 #include <limits>
 #include <map>
 
-#include "card/program/limits.h"
+#include "card/error.h"
+#include "card/program/core_split.h"
 
 namespace spyre {
 
@@ -12,36 +13,36 @@ namespace {
 
 std::string text(int64_t number) { return std::to_string(number); }
 
-// Which sticks of LX hold something, step after step, and of how many cores, the first ones.
+// Which sticks of LX have been written, step after step, and on how many cores, counted from the first.
 class Occupied {
  public:
-  // Cores that do not write there still have what they had.
+  // Cores that do not write there keep what they had.
   void put(int64_t low, int64_t high, int cores) {
     low = low / kStickBytes * kStickBytes;
     high = (high + kStickBytes - 1) / kStickBytes * kStickBytes;
-    std::map<int64_t, Held> now;
-    for (auto at = first_behind(low); at != held_.end() && at->first < high; ++at)
+    std::map<int64_t, Interval> now;
+    for (auto at = first_behind(low); at != intervals_.end() && at->first < high; ++at)
       now[std::max(at->first, low)] = {std::min(at->second.end, high), std::max(at->second.cores, cores)};
     drop(low, high);
-    for (const auto& [from, held] : now) {
-      if (low < from) held_[low] = {from, cores};
-      held_[from] = held;
-      low = held.end;
+    for (const auto& [from, interval] : now) {
+      if (low < from) intervals_[low] = {from, cores};
+      intervals_[from] = interval;
+      low = interval.end;
     }
-    if (low < high) held_[low] = {high, cores};
+    if (low < high) intervals_[low] = {high, cores};
   }
   void drop(int64_t low, int64_t high) {
-    for (auto at = first_behind(low); at != held_.end() && at->first < high;) {
-      const auto [from, held] = *at;
-      at = held_.erase(at);
-      if (from < low) held_[from] = {low, held.cores};
-      if (held.end > high) held_[high] = held;
+    for (auto at = first_behind(low); at != intervals_.end() && at->first < high;) {
+      const auto [from, interval] = *at;
+      at = intervals_.erase(at);
+      if (from < low) intervals_[from] = {low, interval.cores};
+      if (interval.end > high) intervals_[high] = interval;
     }
   }
-  // How many cores hold all of that.
+  // On how many cores all of that has been written.
   int cores_with(int64_t low, int64_t high) const {
     int cores = std::numeric_limits<int>::max();
-    for (auto at = first_behind(low); at != held_.end() && at->first <= low && low < high; ++at) {
+    for (auto at = first_behind(low); at != intervals_.end() && at->first <= low && low < high; ++at) {
       cores = std::min(cores, at->second.cores);
       low = at->second.end;
     }
@@ -49,20 +50,20 @@ class Occupied {
   }
 
  private:
-  struct Held {
+  struct Interval {
     int64_t end;
     int cores;
   };
-  // The first part that ends behind an address.
+  // The first interval that ends behind an address.
   template <typename Map>
-  static auto first_behind(Map& held, int64_t low) {
-    auto at = held.upper_bound(low);
-    return at != held.begin() && std::prev(at)->second.end > low ? std::prev(at) : at;
+  static auto first_behind(Map& intervals, int64_t low) {
+    auto at = intervals.upper_bound(low);
+    return at != intervals.begin() && std::prev(at)->second.end > low ? std::prev(at) : at;
   }
-  std::map<int64_t, Held>::iterator first_behind(int64_t low) { return first_behind(held_, low); }
-  std::map<int64_t, Held>::const_iterator first_behind(int64_t low) const { return first_behind(held_, low); }
+  std::map<int64_t, Interval>::iterator first_behind(int64_t low) { return first_behind(intervals_, low); }
+  std::map<int64_t, Interval>::const_iterator first_behind(int64_t low) const { return first_behind(intervals_, low); }
 
-  std::map<int64_t, Held> held_;
+  std::map<int64_t, Interval> intervals_;
 };
 
 // One more than the last core whose LX an operand is in.
@@ -74,13 +75,13 @@ int cores_read(const Step& step, const Operand& operand) {
   return static_cast<int>(last) + 1;
 }
 
-// A loop over places that lie evenly apart.
+// Evenly spaced addresses.
 struct Progression {
   int64_t stride, count;
   bool operator==(const Progression&) const = default;
 };
 
-// Elements as a box: `width` bytes at each of the places that levels make up, by falling stride.
+// Elements as a box: `width` bytes at each of the addresses that the levels make up, by falling stride.
 struct Box {
   int64_t offset, width;
   std::vector<Progression> levels;
@@ -98,7 +99,7 @@ void add_level(Box& box, int64_t stride, int64_t count) {
   box.levels.push_back({std::abs(stride), count});
 }
 
-// Sorted, and what lies without gaps is one wide place.
+// Sorts the levels, and makes those without gaps part of the width.
 Box normal(Box box) {
   std::sort(box.levels.begin(), box.levels.end(),
             [](const Progression& a, const Progression& b) { return a.stride > b.stride; });
@@ -143,7 +144,7 @@ std::vector<Box> boxes_of(const Step& step, size_t index, const Dims& points) {
   return boxes;
 }
 
-// Whether a box certainly has all of another one: which of its levels the other's places lie along is plain where each
+// Whether a box certainly contains another one. Which of its levels the other's addresses are along is clear where each
 // level is longer than all below it reach.
 bool has(const Box& box, const Box& other) {
   std::vector<int64_t> last;  // index of the other's last place along each level
@@ -167,57 +168,57 @@ bool has(const Box& box, const Box& other) {
   return width <= box.width;
 }
 
-// How cores divide an operand in LX. Where all have the same number of points only their number counts.
-struct Division {
+// How an operand in LX is split over cores. Where all have the same number of points, only their number counts.
+struct CoreSplit {
   int cores = 1;
   bool even = true;
-  std::vector<Dims> dimensions{};  // that are divided: extent, slices, points, stride
-  bool operator==(const Division&) const = default;
+  std::vector<Dims> dimensions{};  // that are split: extent, slices, points, stride
+  bool operator==(const CoreSplit&) const = default;
 };
 
-Division division_of(const Step& step, const Operand& operand) {
-  Division division{step.cores()};
+CoreSplit split_of(const Step& step, const Operand& operand) {
+  CoreSplit split{step.cores()};
   const Dims points = points_per_core(step);
   for (size_t i = 0; i < points.size(); ++i) {
     if (step.slices[i] == 1) continue;
-    division.even &= points[i] * step.slices[i] == step.extents[i];
-    division.dimensions.push_back({step.extents[i], step.slices[i], points[i], operand.strides[i]});
+    split.even &= points[i] * step.slices[i] == step.extents[i];
+    split.dimensions.push_back({step.extents[i], step.slices[i], points[i], operand.strides[i]});
   }
-  return division;
+  return split;
 }
 
 // What is known to have been written of one memory.
 class Written {
  public:
-  void put(const std::vector<Box>& boxes, const Division& division) {
+  void put(const std::vector<Box>& boxes, const CoreSplit& split) {
     for (const Box& box : boxes) {
-      if (division.even && box.levels.empty())
-        dense_.put(box.offset * kStickBytes, box.end() * kStickBytes, division.cores);
-      else if (const Part part{box, division};
-               parts_.size() < kMostParts && std::find(parts_.begin(), parts_.end(), part) == parts_.end())
-        parts_.push_back(part);
+      if (split.even && box.levels.empty())
+        dense_.put(box.offset * kStickBytes, box.end() * kStickBytes, split.cores);
+      else if (const WrittenBox known{box, split};
+               boxes_.size() < kMostBoxes && std::find(boxes_.begin(), boxes_.end(), known) == boxes_.end())
+        boxes_.push_back(known);
     }
   }
-  bool has_all(const std::vector<Box>& boxes, const Division& division) const {
+  bool has_all(const std::vector<Box>& boxes, const CoreSplit& split) const {
     return std::all_of(boxes.begin(), boxes.end(), [&](const Box& box) {
-      if (dense_.cores_with(box.offset * kStickBytes, box.end() * kStickBytes) >= division.cores) return true;
-      return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-        // Of cores with fewer points the part is smaller, in the same way where all is the same.
-        return part.division.even ? part.division.cores >= division.cores && has(part.box, box)
-                                  : part == Part{box, division};
+      if (dense_.cores_with(box.offset * kStickBytes, box.end() * kStickBytes) >= split.cores) return true;
+      return std::any_of(boxes_.begin(), boxes_.end(), [&](const WrittenBox& known) {
+        // On cores with fewer points the box is smaller, and equally so only for the same split.
+        return known.split.even ? known.split.cores >= split.cores && has(known.box, box)
+                                : known == WrittenBox{box, split};
       });
     });
   }
 
  private:
-  static constexpr size_t kMostParts = 1024;  // what is forgotten counts as undefined
-  struct Part {
+  static constexpr size_t kMostBoxes = 1024;  // further ones count as not written
+  struct WrittenBox {
     Box box;
-    Division division;
-    bool operator==(const Part&) const = default;
+    CoreSplit split;
+    bool operator==(const WrittenBox&) const = default;
   };
   Occupied dense_;  // by bytes instead of sticks
-  std::vector<Part> parts_;
+  std::vector<WrittenBox> boxes_;
 };
 
 void add(Ranges& ranges, int64_t low, int64_t high) {
@@ -241,31 +242,24 @@ bool is_inside(const Ranges& ranges, int64_t low, int64_t high) {
 
 }  // namespace
 
-int64_t tile_bytes(const Step& step) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < step.operands.size() && !step.tile.empty(); ++i)
-    if (!step.operands[i].in_lx()) bytes = std::min(bytes + 2 * bytes_behind(step, i, step.tile), limits::kBytes);
-  return bytes;
-}
-
 void check_scratchpad(const Program& program) {
-  Occupied held;
+  Occupied lx;
   for (size_t index = 0; index < program.steps.size(); ++index) {
     const Step& step = program.steps[index];
     for (size_t i = 1; i < step.operands.size(); ++i) {
       if (!step.operands[i].in_lx()) continue;
       const auto [low, high] = reach(step, i, points_in_lx(step, i));
-      const int cores = held.cores_with(low, high), wanted = cores_read(step, step.operands[i]);
+      const int cores = lx.cores_with(low, high), wanted = cores_read(step, step.operands[i]);
       if (cores < wanted)
         throw InvalidProgram("program '" + program.name + "', step " + text(static_cast<int64_t>(index)) + " (" +
                              name(step.op) + (step.source.empty() ? "" : ", " + step.source) + "), operand " +
                              text(static_cast<int64_t>(i)) + ": reads [" + text(low) + ", " + text(high) +
                              ") of LX, which holds nothing there" + (cores ? " on core " + text(wanted - 1) : ""));
     }
-    if (const int64_t tiles = tile_bytes(step)) held.drop(step.staging, step.staging + tiles);
+    if (const int64_t tiles = tile_bytes(step)) lx.drop(step.staging, step.staging + tiles);
     if (!step.operands[0].in_lx()) continue;
     const auto [low, high] = reach(step, 0, points_per_core(step));
-    held.put(low, high, step.cores());
+    lx.put(low, high, step.cores());
   }
 }
 
@@ -278,14 +272,14 @@ Ranges undefined_in_lx(const Program& program) {
       const Operand& operand = step.operands[i];
       if (!operand.in_lx()) continue;
       const Dims points = points_in_lx(step, i);
-      Division division = division_of(step, operand);
-      if (operand.across_cores()) division = {cores_read(step, operand)};  // any core may read any of it
+      CoreSplit split = split_of(step, operand);
+      if (operand.across_cores()) split = {cores_read(step, operand)};  // any core may read any of it
       const auto [low, high] = reach(step, i, points);
-      if (is_inside(undefined, low, high) || written.has_all(boxes_of(step, i, points), division)) continue;
+      if (is_inside(undefined, low, high) || written.has_all(boxes_of(step, i, points), split)) continue;
       add(undefined, low, high);
     }
     if (step.operands[0].in_lx())
-      written.put(boxes_of(step, 0, points_per_core(step)), division_of(step, step.operands[0]));
+      written.put(boxes_of(step, 0, points_per_core(step)), split_of(step, step.operands[0]));
   }
   return undefined;
 }

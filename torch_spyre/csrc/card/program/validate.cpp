@@ -1,49 +1,24 @@
+#include "card/program/validate.h"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <sstream>
 #include <utility>
 
-#include "card/kernels/attention.h"
-#include "card/kernels/compute.h"
-#include "card/kernels/index_ops.h"
-#include "card/kernels/matmul.h"
+#include "card/error.h"
+#include "card/program/attention_step.h"
+#include "card/program/core_split.h"
+#include "card/program/index_step.h"
 #include "card/program/limits.h"
 #include "card/program/point_dependence.h"
-#include "card/program/program.h"
-#include "card/program/step_work.h"
+#include "card/program/step_ops.h"
 #include "card/program/uninitialized_reads.h"
 
 namespace spyre {
 
 namespace {
 
-struct OpRow {
-  OpCode op;
-  const char* name;
-  size_t operands;  // 0: depends on the function or on the indices
-};
-constexpr OpRow kOps[] = {
-    {OpCode::copy, "copy", 2},
-    {OpCode::fill, "fill", 1},
-    {OpCode::restickify, "restickify", 2},
-    {OpCode::elementwise, "elementwise", 0},
-    {OpCode::reduce, "reduce", 2},
-    {OpCode::matmul, "matmul", 3},
-    {OpCode::attention, "attention", attention::kOperands},
-    {OpCode::iota, "iota", 0},
-    {OpCode::gather, "gather", 0},
-    {OpCode::scatter, "scatter", 0},
-    {OpCode::scan, "scan", 0},
-    {OpCode::argreduce, "argreduce", 0},
-    {OpCode::topk, "topk", 0},
-};
-
 using limits::kAddresses;
-
-const OpRow& row(OpCode op) {
-  return *std::find_if(std::begin(kOps), std::end(kOps), [op](const OpRow& row) { return row.op == op; });
-}
 
 std::string text(int64_t number) { return std::to_string(number); }
 std::string text(size_t number) { return std::to_string(number); }
@@ -56,9 +31,6 @@ std::string text(double number) {
 
 // Beyond, a double does not hold every integer.
 bool is_integer(double value) { return std::abs(value) <= 0x1p53 && std::trunc(value) == value; }
-
-// Whether an operation on this operand's kind of numbers can take its value.
-bool fits(const Operand& operand) { return domain_of(operand.format) == Domain::real || is_integer(operand.value); }
 
 // Bytes that an operand may touch, of all cores.
 double bytes_in_reach(const Step& step, size_t index) {
@@ -110,7 +82,7 @@ struct Effort {
 struct StepCheck {
   const Program& program;
   const size_t index;
-  const Limits& limits;
+  const CardLimits& limits;
   const Step& step = program.steps[index];
   const size_t rank = step.extents.size();
 
@@ -137,7 +109,7 @@ struct StepCheck {
   void shape() const {
     sizes();
     iteration_space();
-    if (row(step.op).operands) count_operands(row(step.op).operands);
+    if (operand_count(step.op)) count_operands(operand_count(step.op));
     if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs one to write to");
     if (step.op == OpCode::matmul && rank < 3) refuse("extents", "needs m, n and k");
     if (step.op == OpCode::attention && rank < attention::kRows) refuse("extents", "needs q, e, l and d");
@@ -181,7 +153,7 @@ struct StepCheck {
     if (const auto wrong = check_indexed(step)) refuse(wrong->first, wrong->second);
   }
 
-  // No point meets another one in memory: the result would depend on which of them came first.
+  // No point depends on another one: the result would depend on which of them came first.
   void dependences() const {
     if (step.op != OpCode::scatter && writes_twice(step)) refuse("operand 0", "two points write into one element");
     for (size_t i = 1; i < step.operands.size(); ++i)
@@ -386,7 +358,7 @@ struct StepCheck {
     if (step.op != OpCode::elementwise && !mask && !is_indexed(step.op))
       refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
     if (operand.stick != -1) refuse(field, "a constant lies in no sticks");
-    if (!fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");
+    if (!value_fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");
   }
 
   void operand(size_t index, const std::string& field) const {
@@ -426,7 +398,7 @@ struct StepCheck {
                         "; divide the work over more cores");
   }
 
-  // What a copy fetches over the ring: from cores that there are, whole sticks at a time.
+  // What a copy fetches over the ring is in the LX of existing cores, each stick in one of them.
   void other_cores(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     if (!operand.in_lx()) refuse(field, "core_strides lead to LX, this is device memory");
@@ -442,8 +414,8 @@ struct StepCheck {
       refuse(field, "core_strides lead outside the " + text(limits.cores) + " cores of this card");
   }
 
-  // A core finds in its LX what it put there itself, so what cores do together goes through device memory, or is
-  // fetched by a copy from where no core writes meanwhile.
+  // A core's LX holds what that core wrote. What several cores work on together goes through device memory, or a copy
+  // fetches it from where no core writes meanwhile.
   void scratchpad(size_t index, const std::string& field) const {
     const auto [low, high] = reach(step, index, points_in_lx(step, index));
     if (low < 0 || high > limits.lx_bytes)
@@ -460,18 +432,20 @@ struct StepCheck {
         refuse(field, "cores share the folded dimension " + text(i) + ", their LX does not hold operands then");
   }
 
-  // What lies in sticks begins at one and moves by whole ones.
+  // An operand in sticks begins at one and moves by whole ones.
   void sticks(const Operand& operand, bool indexed, const std::string& field) const {
     if (operand.stick < -1 || operand.stick >= static_cast<int>(rank))
       refuse(field, "stick " + text(operand.stick) + " of " + text(rank) + " dimensions");
     const auto along = [](const Indirect& indirect) { return indirect.stick; };
     if (operand.stick == -1 && !(indexed && std::any_of(step.indirect.begin(), step.indirect.end(), along))) return;
     if (operand.offset % kStickBytes)
-      refuse(field, "lies in sticks, offset " + text(operand.offset) + " is not a multiple of their 128 bytes");
+      refuse(field, "lies in sticks, offset " + text(operand.offset) + " is not a multiple of their " +
+                        text(kStickBytes) + " bytes");
     for (size_t i = 0; i < rank; ++i) {
       const int64_t first = operand.stick == static_cast<int>(i) ? elements_per_stick(operand.format) : 1;
       if (step.extents[i] > first && operand.strides[i] % kStickBytes)
-        refuse(field, "lies in sticks, stride " + text(operand.strides[i]) + " is not a multiple of their 128 bytes");
+        refuse(field, "lies in sticks, stride " + text(operand.strides[i]) + " is not a multiple of their " +
+                          text(kStickBytes) + " bytes");
     }
   }
 };
@@ -479,7 +453,6 @@ struct StepCheck {
 struct PlanCheck {
   const JobPlan& plan;
   const size_t index;
-  const Limits& limits;
   const std::vector<int64_t>& bytes;  // of every argument, the plan's own behind the caller's
   const JobStep& step = plan.steps[index];
 
@@ -503,7 +476,6 @@ struct PlanCheck {
 
   void compute() const {
     if (!step.program) refuse("program", "is missing");
-    if (step.program->time < 0) validate(*step.program, limits);  // a prepared one has been
     const std::vector<int64_t>& wanted = step.program->argument_bytes;
     if (wanted.size() > bytes.size())
       refuse("program", "takes " + text(wanted.size()) + " arguments, the plan has " + text(bytes.size()));
@@ -527,23 +499,7 @@ struct PlanCheck {
 
 }  // namespace
 
-const char* name(OpCode op) { return row(op).name; }
-
-const char* name(JobStep::Type type) {
-  constexpr const char* kNames[] = {"H2D", "D2H", "Compute", "HostCompute"};
-  return kNames[static_cast<int>(type)];
-}
-
-OpCode op_code(const std::string& wanted) {
-  std::string known;
-  for (const OpRow& row : kOps) {
-    if (wanted == row.name) return row.op;
-    known += std::string(known.empty() ? "" : ", ") + row.name;
-  }
-  throw InvalidProgram("unknown operation '" + wanted.substr(0, 80) + "'; the card knows " + known);
-}
-
-void validate(const Program& program, const Limits& limits) {
+void validate(const Program& program, const CardLimits& limits) {
   if (program.name.size() > limits::kText)
     throw InvalidProgram("the name of a program has " + text(program.name.size()) + " bytes");
   const auto refuse = [&](const std::string& field, const std::string& why) {
@@ -565,7 +521,7 @@ void validate(const Program& program, const Limits& limits) {
   check_scratchpad(program);
 }
 
-void validate(const JobPlan& plan, const Limits& limits) {
+void validate(const JobPlan& plan) {
   const auto refuse = [&](const std::string& field, const std::string& why) {
     throw InvalidProgram("plan '" + plan.name + "', " + field + ": " + why);
   };
@@ -584,14 +540,14 @@ void validate(const JobPlan& plan, const Limits& limits) {
   size_t steps = plan.steps.size();
   for (const JobStep& step : plan.steps) steps += step.program ? step.program->steps.size() : 0;
   if (steps > limits::kSteps) refuse("steps", text(steps) + ", the limit is " + text(limits::kSteps));
-  for (size_t i = 0; i < plan.steps.size(); ++i) PlanCheck{plan, i, limits, bytes}.all();
+  for (size_t i = 0; i < plan.steps.size(); ++i) PlanCheck{plan, i, bytes}.all();
 }
 
-void check_shapes(const Program& program, const Limits& limits) {
+void check_shapes(const Program& program, const CardLimits& limits) {
   for (size_t i = 0; i < program.steps.size(); ++i) StepCheck{program, i, limits}.shape();
 }
 
-void check_same_memory(const Program& program, const Limits& limits, const std::vector<int>& memory) {
+void check_same_memory(const Program& program, const CardLimits& limits, const std::vector<int>& memory) {
   const auto given = static_cast<int>(memory.size());
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
@@ -609,116 +565,13 @@ void check_same_memory(const Program& program, const Limits& limits, const std::
   }
 }
 
-namespace {
-
-bool goes_on_in_lx(const Step& step) {
-  return std::any_of(step.operands.begin() + 1, step.operands.end(), [](const Operand& o) { return o.in_lx(); });
+void check_constants(const Program& program, size_t step) {
+  static constexpr CardLimits kNone{};
+  StepCheck{program, step, kNone}.constants();
 }
 
-}  // namespace
-
-std::vector<StepTime> step_times(const Program& program, const Clock& clock) {
-  std::vector<StepTime> times;
-  const Step* before = nullptr;
-  for (const Step& step : program.steps) {
-    const Clock::Begin begin = step.turn             ? Clock::Begin::turn
-                               : goes_on_in_lx(step) ? Clock::Begin::in_lx
-                                                     : Clock::Begin::fresh;
-    times.push_back(clock.step(work_of(step, before), begin));
-    before = &step;
-  }
-  return times;
-}
-
-Picoseconds duration(const Program& program, const Clock& clock) {
-  double total = 0;  // first: it may be more than whole numbers hold
-  const std::vector<StepTime> times = step_times(program, clock);
-  for (const StepTime& time : times) total += 1000 * (time.begin_ns + time.total_ns);
-  if (!(total <= static_cast<double>(limits::kTime)))
-    throw InvalidProgram("program '" + program.name + "', extents: the steps take " + text(total / 1e12) +
-                         " seconds of the card, the limit is " + text(limits::kTime / 1e12));
-  Picoseconds sum = 0;
-  for (const StepTime& time : times) sum += picoseconds(time);
-  return sum;
-}
-
-int64_t lx_bytes_of(const Program& program) {
-  int64_t most = 0;
-  for (const Step& step : program.steps)
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      if (step.operands[i].in_lx()) most = std::max(most, reach(step, i, points_in_lx(step, i)).second);
-  return most;
-}
-
-int numbers_of(const Program& program) {
-  int most = 0;
-  for (const Step& step : program.steps) {
-    for (const Operand& operand : step.operands) most = std::max(most, operand.number + 1);
-    for (const auto& [position, number] : step.numbers) most = std::max(most, number + 1);
-  }
-  return most;
-}
-
-int numbers_of(const JobPlan& plan) {
-  int most = 0;
-  for (const JobStep& step : plan.steps)
-    if (step.program) most = std::max(most, numbers_of(*step.program));
-  return most;
-}
-
-JobPlan with_numbers(const JobPlan& plan, const std::vector<double>& numbers) {
-  JobPlan with = plan;
-  with.numbers = 0;
-  for (JobStep& job : with.steps) {
-    if (!job.program || !job.program->numbers) continue;
-    auto program = std::make_shared<Program>(*job.program);
-    program->numbers = 0;
-    for (Step& step : program->steps) {
-      for (Operand& operand : step.operands) {
-        if (operand.number < 0) continue;
-        operand.value = numbers[std::exchange(operand.number, -1)];
-        if (!fits(operand))
-          throw InvalidProgram("'" + plan.name + "' takes an integer, not " + std::to_string(operand.value));
-      }
-      if (step.numbers.empty()) continue;
-      for (const auto& [position, number] : step.numbers) step.constants[position] = numbers[number];
-      step.numbers.clear();
-      StepCheck{*program, static_cast<size_t>(&step - program->steps.data()), {}}.constants();
-    }
-    job.program = std::move(program);
-  }
-  return with;
-}
-
-Picoseconds duration(const JobPlan& plan, const Clock& clock) {
-  Picoseconds total = 0;
-  for (const JobStep& step : plan.steps) {
-    if (step.type == JobStep::Type::Compute)
-      total += step.program->time < 0 ? duration(*step.program, clock) : step.program->time;
-    if (step.type == JobStep::Type::H2D || step.type == JobStep::Type::D2H)
-      total += clock.host_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()));
-  }
-  return total;
-}
-
-void settle_neighbours(JobPlan& plan, const Clock& clock) {
-  const Step *first = nullptr, *last = nullptr;
-  for (const JobStep& step : plan.steps) {
-    if (!step.program || step.program->steps.empty()) continue;
-    if (!first) first = &step.program->steps.front();
-    last = &step.program->steps.back();
-  }
-  if (!first) return;
-  const Operand& written = last->operands[0];
-  plan.last_written = written.argument < static_cast<int>(plan.argument_bytes.size()) ? written.argument : -1;
-  const Work work = work_of(*first, nullptr);
-  for (size_t i = 1; i < first->operands.size(); ++i) {
-    if (first->operands[i].argument < 0) continue;
-    Work after = work;
-    after.traffic[i].fresh = true;
-    const Picoseconds longer = clock.kernel(after) - clock.kernel(work);
-    if (longer) plan.fresh.emplace_back(first->operands[i].argument, longer);
-  }
+bool value_fits(const Operand& operand) {
+  return domain_of(operand.format) == Domain::real || is_integer(operand.value);
 }
 
 }  // namespace spyre

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "card/card.h"
+#include "card/error.h"
+#include "card/memory/fault_handler.h"
 
 namespace spyre {
 

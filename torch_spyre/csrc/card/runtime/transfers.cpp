@@ -1,36 +1,16 @@
-// Copies and fills: a view is lowered through its layout into loop nests, which a stream carries out.
+// Copies and fills: a view is lowered through its layout into loop nests, which a stream's task goes over.
 #include <algorithm>
 #include <cstring>
 
 #include "card/card.h"
+#include "card/clock/work.h"
+#include "card/error.h"
 #include "card/kernels/copy_fill.h"
 #include "card/memory/shadow.h"
-#include "card/program/step_work.h"
 
 namespace spyre {
 
 namespace {
-
-MemoryOptions memory_options(int index, const Options& options, const Hardware& hardware) {
-  MemoryOptions result;
-  result.name = "card " + std::to_string(index);
-  result.segment_bytes = static_cast<uint64_t>(hardware["segment_bytes"]);
-  result.capacity = options.memory_gb > 0 ? static_cast<uint64_t>(options.memory_gb * (1ull << 30))
-                                          : static_cast<uint64_t>(hardware["usable_segments"]) * result.segment_bytes;
-  result.segments = static_cast<int>((result.capacity + result.segment_bytes - 1) / result.segment_bytes);
-  result.backed = options.mode != Mode::timing;
-  result.poison = options.mode == Mode::strict;
-  return result;
-}
-
-MemoryOptions lx_options(const MemoryOptions& memory, const Limits& limits) {
-  MemoryOptions result = memory;
-  result.name = "LX of " + memory.name;
-  result.segments = 1;
-  result.segment_bytes = result.capacity = kStreams * limits.cores * limits.lx_bytes;
-  result.faulting = false;
-  return result;
-}
 
 int64_t element_bytes(const DeviceView& view) { return element_bytes(view.layout->format); }
 
@@ -63,7 +43,7 @@ Nest nest_of(const Dims& size, const Dims& to_strides, int64_t to_offset, const 
   return nest;
 }
 
-// Every place of every element, where a layout has several.
+// With every copy of an element, where a layout replicates it.
 std::vector<Nest> lower_written(const Layout& layout, const Nest& nest) {
   const Places where = places(layout);
   std::vector<Nest> nests = lower(where, 0, nest);
@@ -72,7 +52,7 @@ std::vector<Nest> lower_written(const Layout& layout, const Nest& nest) {
   return nests;
 }
 
-// The dimension of a view that lies along the stick; the rank if none does.
+// The dimension of a view that is along the stick; the rank if none is.
 size_t stick_dimension(const DeviceView& view) {
   size_t dim = 0;
   while (dim < view.size.size() && (view.size[dim] == 1 || view.strides[dim] != view.layout->stride_map.back())) ++dim;
@@ -84,7 +64,7 @@ bool restickifies(const DeviceView& to, const DeviceView& from) {
   return written != read && written != none && read != none;
 }
 
-Memory::Access writing(const DeviceView& to) { return to.whole ? Memory::Access::replaces : Memory::Access::writes; }
+Memory::Effect writing(const DeviceView& to) { return to.whole ? Memory::Effect::replaces : Memory::Effect::writes; }
 
 // A block that a task leaves half written holds nothing.
 template <typename Body>
@@ -119,83 +99,6 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 }  // namespace
 
-Card::Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine)
-    : index_(index),
-      physical_(physical),
-      mode_(options.mode),
-      launch_blocking_(options.launch_blocking),
-      limits_{options.cores ? options.cores : static_cast<int>(hardware["cores"]),
-              static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
-      engine_(engine),
-      clock_(hardware),
-      memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
-      lx_(std::make_unique<Memory>(lx_options(memory_->options(), limits_))) {
-  for (int id = 0; id < kStreams; ++id) {
-    streams_.push_back(std::make_unique<Stream>());
-    Stream& stream = *streams_.back();
-    stream.card = index;
-    stream.id = id;
-    stream.high_priority = id > 32;
-    stream.progress = &progress_;
-  }
-  memory_->wait_for = [this](const Use& use) { engine_.settle(use, Runtime::interrupted); };
-  lx_->wait_for = memory_->wait_for;
-  if (mode_ != Mode::strict) return;
-  shadow_ = std::make_unique<Shadow>(*memory_);
-  lx_shadow_ = std::make_unique<Shadow>(*lx_);
-}
-
-Card::~Card() = default;
-
-Stream& Card::stream(int id) {
-  if (id < 0 || id >= kStreams)
-    throw Error("stream " + std::to_string(id) + " does not exist: a card has streams 0 to " +
-                std::to_string(kStreams - 1));
-  return *streams_[id];
-}
-
-Block* Card::allocate(uint64_t bytes) {
-  Block* block = memory_->allocate(bytes);
-  if (shadow_) shadow_->forget(*block);
-  return block;
-}
-
-uint64_t Card::check_contents(std::span<const Held> used) const {
-  const uint64_t interrupts = engine_.interrupts();
-  if (interrupts == 0) [[likely]]
-    return 0;
-  for (const Held& held : used)
-    if (held.block && held.memory->lost(held.block))
-      throw Dropped("a tensor on " + held.memory->options().name +
-                    " has no values: the work that computes them was dropped when the program was interrupted. "
-                    "Compute it again, or write all of it with copy_ or fill_.");
-  return interrupts;
-}
-
-void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait) {
-  Stream& stream = this->stream(id);
-  if (launch_blocking_ && !Engine::inside(stream)) wait = Wait::yes;
-  bool ran = false;
-  if (wait == Wait::yes) task.ran = &ran;
-  const auto wake = wait == Wait::yes ? Engine::Wake::caller_waits : Engine::Wake::worker;
-  const uint64_t sequence = engine_.submit(stream, std::move(task), wake, interrupts);
-  for (const auto& [held, access] : uses)
-    if (held.block) held.memory->note_use(held.block, progress_, id, sequence, access);
-  if (wait == Wait::yes) wait_for(stream, sequence, ran);
-}
-
-void Card::wait_for(Stream& stream, uint64_t sequence, const bool& ran) {
-  try {
-    engine_.wait(stream, sequence, Runtime::interrupted);
-  } catch (...) {
-    engine_.withdraw(stream, sequence);  // the host's memory may be gone when its turn comes
-    throw;
-  }
-  if (!ran)
-    throw Error("not carried out: earlier work on stream " + std::to_string(stream.id) +
-                " failed, and its error was raised in another thread");
-}
-
 void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait wait) {
   check_pair(to.size, from.size);
   if (product(to.size) == 0) return;
@@ -206,8 +109,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, from.strides, 0));
-  const Side target{address(to.held), element_bytes(to)};
-  const Side source{static_cast<std::byte*>(from.data), host_bytes(from.type)};
+  const ElementPointer target{address(to.held), element_bytes(to)};
+  const ElementPointer source{static_cast<std::byte*>(from.data), host_bytes(from.type)};
   auto run = [this, nests = std::move(nests), target, source, type = to.type, block = to.held.block,
               losses = from.losses] {
     bool good = true;
@@ -230,8 +133,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
   const uint64_t interrupts = check_contents({&from.held, 1});
   const Picoseconds time = clock_.host_transfer(product(from.size) * element_bytes(from));
   const Nest nest = nest_of(from.size, to.strides, 0, from.strides, from.offset);
-  const Side target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
-  const Side source{address(from.held), element_bytes(from)};
+  const ElementPointer target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
+  const ElementPointer source{address(from.held), element_bytes(from)};
   std::vector<Nest> nests;
   if (mode_ != Mode::timing) {
     nests = lower(places(*from.layout), 1, nest);
@@ -256,7 +159,7 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
   const Held used[] = {from.held, to.held};
   const uint64_t interrupts = check_contents({used, to.whole ? 1ul : 2ul});
   const int64_t elements = product(to.size);
-  const Side target{address(to.held), element_bytes(to)}, source{address(from.held), element_bytes(from)};
+  const ElementPointer target{address(to.held), element_bytes(to)}, source{address(from.held), element_bytes(from)};
   const bool peer = from.held.memory != to.held.memory;
   const Picoseconds time = peer
                                ? clock_.host_transfer(elements * target.element_bytes)
@@ -288,7 +191,7 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   if (product(to.size) == 0) return;
   check(to);
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
-  const Side target{address(to.held), element_bytes(to)};
+  const ElementPointer target{address(to.held), element_bytes(to)};
   const Picoseconds time = clock_.kernel(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
@@ -312,8 +215,8 @@ void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t byte
     write_into(to.block, [&] { copy_bytes(address(to) + offset, static_cast<const std::byte*>(from), bytes); });
     if (shadow_) shadow_->wrote(*to.block, offset, bytes);
   };
-  const auto access = whole ? Memory::Access::replaces : Memory::Access::writes;
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, access}}, interrupts, Wait::yes);
+  const auto effect = whole ? Memory::Effect::replaces : Memory::Effect::writes;
+  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, effect}}, interrupts, Wait::yes);
 }
 
 void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream) {
@@ -322,26 +225,6 @@ void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int
   const uint64_t interrupts = check_contents({&from, 1});
   auto run = [=, this] { copy_bytes(static_cast<std::byte*>(to), address(from) + offset, bytes); };
   submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{from}}, interrupts, Wait::yes);
-}
-
-void Card::callback(int stream, std::function<void()> body) {
-  submit(stream, {std::move(body), 0, true}, {}, engine_.interrupts());
-}
-
-void Card::synchronize(int id) { engine_.wait(stream(id), Runtime::interrupted); }
-
-void Card::synchronize() {
-  std::exception_ptr first;
-  for (const auto& stream : streams_) {
-    try {
-      engine_.wait(*stream, Runtime::interrupted);
-    } catch (const Interrupted&) {
-      throw;
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace spyre

@@ -1,9 +1,12 @@
-// What the indexed steps share: which dimensions move what, and the part of a step that one core carries out.
+// The part of an indexed step that one core carries out.
 #pragma once
 
 #include "card/engine/engine.h"
+#include "card/error.h"
 #include "card/kernels/index_ops.h"
 #include "card/kernels/operand_access.h"
+#include "card/program/core_split.h"
+#include "card/program/index_step.h"
 
 namespace spyre::indexed {
 
@@ -12,58 +15,31 @@ using Axes = std::vector<size_t>;
 
 inline std::string text(int64_t number) { return std::to_string(number); }
 
-inline bool moves(const Operand& operand, size_t axis) {
-  return !operand.is_constant() && axis < operand.strides.size() && operand.strides[axis] != 0;
-}
+// One operand along every dimension; behind those of the step there is one more, of one point, where none is wanted.
+struct OperandWalk {
+  OperandAccess access;
+  std::vector<AxisStride> strides;
 
-inline bool index_moves(const Step& step, size_t axis) {
-  return std::any_of(step.indirect.begin(), step.indirect.end(),
-                     [&](const Indirect& indirect) { return moves(step.operands[indirect.operand], axis); });
-}
-
-// The table's way along its own sticks or strides when an index moves it.
-inline Way way_of(const Indirect& indirect, const Operand& table) {
-  return Way(indirect.stride, table.format, indirect.stick);
-}
-
-inline Way way_of(const Operand& operand, size_t axis) {
-  if (!moves(operand, axis)) return Way(0, operand.format, false);
-  return Way(operand.strides[axis], operand.format, operand.stick == static_cast<int>(axis));
-}
-
-// The first of the dimensions that are folded.
-size_t first_folded(const Step& step);
-// The tile operation that folds two elements of operand 1 into one, or null.
-const TileOp* folding_op(const Step& step);
-// Whether a scan writes positions instead of values.
-inline bool finds_positions(const Step& step) { return step.function == "argmax" || step.function == "argmin"; }
-// Whether points and indices that differ lead to different elements of a scatter's table.
-bool places_differ(const Step& step);
-
-// One operand; behind the dimensions of the step there is one more, of one point, for where none is wanted.
-struct Side {
-  Access access;
-  std::vector<Way> ways;
-
-  Side(const Step& step, size_t index, std::byte* base) : access(step.operands[index], base) {
-    for (size_t axis = 0; axis <= step.extents.size(); ++axis) ways.push_back(way_of(step.operands[index], axis));
+  OperandWalk(const Step& step, size_t index, std::byte* base) : access(step.operands[index], base) {
+    for (size_t axis = 0; axis <= step.extents.size(); ++axis)
+      strides.push_back(stride_along(step.operands[index], axis));
   }
   int64_t at(const Dims& point, const Axes& axes) const {
     int64_t sum = 0;
-    for (size_t axis : axes) sum += ways[axis].at(point[axis]);
+    for (size_t axis : axes) sum += strides[axis].at(point[axis]);
     return sum;
   }
 };
 
-struct Part {
+struct CorePart {
   const Step& step;
   const size_t none = step.extents.size();
   const int core;
   Dims begin, count;
-  std::vector<Side> sides;
+  std::vector<OperandWalk> operands;
   Dims point;
 
-  Part(const Step& step, int core, const std::vector<std::byte*>& bases)
+  CorePart(const Step& step, int core, const std::vector<std::byte*>& bases)
       : step(step), core(core), begin(none + 1, 0), count(none + 1, 1) {
     const Dims shares = points_per_core(step);
     for (size_t axis = none, rest = static_cast<size_t>(core); axis-- > 0;) {
@@ -75,14 +51,15 @@ struct Part {
       count[axis] = std::clamp<int64_t>(extent - begin[axis], 0, points);
     }
     point = begin;
-    for (size_t i = 0; i < step.operands.size(); ++i) sides.emplace_back(step, i, base_of(step.operands[i], bases[i]));
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      operands.emplace_back(step, i, base_of(step.operands[i], bases[i]));
   }
 
-  // Where point 0 would be if the core had all of an operand in LX, of which it has its own part.
+  // Where point 0 would be if a core's LX held all of an operand instead of the core's part.
   std::byte* base_of(const Operand& operand, std::byte* base) const {
     if (!operand.in_lx()) return base;
     base += core * operand.core_bytes;
-    for (size_t axis = 0; axis < none; ++axis) base -= way_of(operand, axis).at(begin[axis]);
+    for (size_t axis = 0; axis < none; ++axis) base -= stride_along(operand, axis).at(begin[axis]);
     return base;
   }
 
@@ -100,13 +77,13 @@ struct Part {
   }
 
   // The dimension along which these operands are best taken in runs.
-  size_t longest(const Axes& axes, std::initializer_list<size_t> operands) const {
+  size_t longest(const Axes& axes, std::initializer_list<size_t> wanted) const {
     size_t best = none;
     int64_t most = 1;
     for (size_t axis : axes) {
       int64_t score = count[axis];
-      for (size_t operand : operands)
-        if (score > 1 && sides[operand].ways[axis].dense()) score *= 8;
+      for (size_t operand : wanted)
+        if (score > 1 && operands[operand].strides[axis].dense()) score *= 8;
       if (score > most) best = axis, most = score;
     }
     return best;
@@ -146,10 +123,10 @@ struct alignas(64) Tile {
 };
 
 // In index_moves.cpp and index_folds.cpp: one step each.
-void gather(Part& part);
-void scatter(Part& part);
-void scan(Part& part);
-void argreduce(Part& part);
-void topk(Part& part);
+void gather(CorePart& part);
+void scatter(CorePart& part);
+void scan(CorePart& part);
+void argreduce(CorePart& part);
+void topk(CorePart& part);
 
 }  // namespace spyre::indexed
