@@ -220,7 +220,7 @@ struct IntegerProduct {
   const int64_t* const stick_strides;
   const int64_t b_row_stride, columns, depth;
   const bool transposed;
-  alignas(64) int64_t line[kDeep], panel[kDeep * kWide], sums[kRows * kWide];
+  alignas(64) int64_t line[kDeep]{}, panel[kDeep * kWide]{}, sums[kRows * kWide]{};
   bool fits = true;
 
   // Elements [first, first + count) of a matrix's row at `start`, stick by stick: body(byte, element, count).
@@ -283,8 +283,8 @@ void MatmulTasks::multiply_integers(const Item& item, const std::vector<std::byt
         {static_cast<int>(operand), item.at[operand] * element_bytes(formats_[operand]), {}, formats_[operand]},
         bases[operand]);
   };
-  const auto product = std::make_unique<IntegerProduct>(access(kC), access(kA), access(kB), stick_strides_,
-                                                        b_row_stride_, item.columns, depth_, transposed_);
+  const std::unique_ptr<IntegerProduct> product(new IntegerProduct{access(kC), access(kA), access(kB), stick_strides_,
+                                                                   b_row_stride_, item.columns, depth_, transposed_});
   for (const RowRun& rows : item.rows) product->run(rows);
   if (product->fits || !checked_) return;
   throw ValueRange("a result of matmul does not fit the " + std::to_string(8 * element_bytes(formats_[kC])) +

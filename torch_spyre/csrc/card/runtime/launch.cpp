@@ -129,8 +129,8 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
   const uint64_t interrupts = check_contents(arguments);
   const Picoseconds time = plan->time + wait_for_writes(*plan, arguments, id);
   const size_t given = arguments.size();
-  auto job = std::make_shared<Job>(std::move(plan), std::move(arguments));
-  job->buffers = job->plan->buffers;
+  std::vector<std::string> buffers = plan->buffers;
+  const auto job = std::make_shared<Job>(Job{std::move(plan), std::move(arguments), std::move(buffers), {}});
   const auto release_own = [&] {
     for (size_t i = given; i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
     if (job->lx.block) lx_->release(job->lx.block);
