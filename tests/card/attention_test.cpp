@@ -1,12 +1,13 @@
 // Attention against a plain double computation, and the same bits however it is cut.
-#include "card/attention.h"
+#include "card/kernels/attention.h"
 
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "card/card.h"
-#include "card/work.h"
+#include "card/program/core_split.h"
+#include "card/program/step_work.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -107,8 +108,8 @@ struct Case {
   std::vector<std::byte> run() {
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0});
     const std::vector<std::byte*> at = bases();
-    const AttentionParts parts(step, at);
-    for (int64_t i = parts.size(); i-- > 0;) parts.run(i);
+    const AttentionTasks tasks(step, at);
+    for (int64_t i = tasks.size(); i-- > 0;) tasks.run(i);
     return out.bytes;
   }
   std::vector<std::byte> run(const char* level, const Dims& points) {
@@ -294,18 +295,18 @@ TEST("attention: the division over cores changes no bit, also with operands in L
   put(3, given.value, 4, 3, first + second);
   std::fill(given.out.bytes.begin(), given.out.bytes.end(), std::byte{0});
   const std::vector<std::byte*> bases = {given.out.bytes.data(), lx.data(), lx.data(), lx.data(), nullptr};
-  const AttentionParts parts(given.step, bases);
-  CHECK(parts.size() >= 8);
-  for (int64_t i = 0; i < parts.size(); ++i) parts.run(i);
+  const AttentionTasks tasks(given.step, bases);
+  CHECK(tasks.size() >= 8);
+  for (int64_t i = 0; i < tasks.size(); ++i) tasks.run(i);
   CHECK(given.out.bytes == whole);
 }
 
 TEST("attention: heads that share keys are taken together") {
   Case given({2, 4, 1, 64, 300, 64});
   const std::vector<std::byte*> bases = given.bases();
-  CHECK(AttentionParts(given.step, bases).size() == 2);
+  CHECK(AttentionTasks(given.step, bases).size() == 2);
   given.step.slices = {2, 4, 1, 1, 1, 1};
-  CHECK(AttentionParts(given.step, bases).size() == 2);
+  CHECK(AttentionTasks(given.step, bases).size() == 2);
 }
 
 TEST("attention: what is malformed is refused by step and field") {

@@ -1,10 +1,12 @@
 // Integers: matrix products against the plain loop, and division by zero.
-#include "card/compute.h"
+#include "card/kernels/compute.h"
 
 #include <random>
 
 #include "card/error.h"
-#include "card/products.h"
+#include "card/kernels/matmul_tasks.h"
+#include "card/program/core_split.h"
+#include "card/program/step_ops.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -58,7 +60,7 @@ struct Product {
     step.operands = {c.operand(0, 0, 1), a.operand(1, 0, 2), transposed ? b.operand(2, 1, 2) : b.operand(2, 2, 1)};
   }
   void run() {
-    const Products products(step, 1);
+    const MatmulTasks products(step, 1);
     for (int64_t task = 0; task < products.tasks(); ++task)
       products.run(task, {c.bytes.data(), a.bytes.data(), b.bytes.data()});
   }

@@ -1,5 +1,5 @@
 // Streams, events, waits, errors and interrupts. The threads' side is in pool_test.cpp.
-#include "card/engine.h"
+#include "card/engine/engine.h"
 
 #include <algorithm>
 

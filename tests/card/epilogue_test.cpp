@@ -1,10 +1,11 @@
-// Passes behind products, part by part, against the same program step by step.
-#include "card/epilogue.h"
+// Epilogues of matmuls, task by task, against the same program step by step.
+#include "card/fusion/epilogue.h"
 
 #include <random>
 
-#include "card/compute.h"
-#include "card/products.h"
+#include "card/kernels/compute.h"
+#include "card/kernels/matmul_tasks.h"
+#include "card/program/core_split.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -71,10 +72,10 @@ std::vector<std::vector<std::byte>> contents(const Space& space) {
   return all;
 }
 
-// Whether the pass goes on with parts; results are the same either way.
+// Whether the group is an epilogue; results are the same either way.
 bool goes_on(Program& program, const Space& space) {
   for (Step& step : program.steps)
-    if (step.op == OpCode::matmul) step.products = std::make_shared<const Products>(step, 3);
+    if (step.op == OpCode::matmul) step.matmul_tasks = std::make_shared<const MatmulTasks>(step, 3);
   auto alone = contents(space), parts = alone;
   const auto bases_of = [](auto& memory, const Step& step) {
     std::vector<std::byte*> bases;
@@ -84,30 +85,30 @@ bool goes_on(Program& program, const Space& space) {
   };
   for (const Step& step : program.steps) {
     const auto bases = bases_of(alone, step);
-    for (int64_t task = 0; step.op == OpCode::matmul && task < step.products->tasks(); ++task)
-      step.products->run(task, bases);
+    for (int64_t task = 0; step.op == OpCode::matmul && task < step.matmul_tasks->tasks(); ++task)
+      step.matmul_tasks->run(task, bases);
     for (int core = 0; step.op != OpCode::matmul && core < step.cores(); ++core) run_elementwise(step, core, bases);
   }
-  const auto schedule = schedule_of(program);
-  CHECK(schedule->segments.size() == 2);
-  const Segment& next = schedule->segments[1];
-  if (next.behind_tasks.empty()) return false;
+  const auto plan = plan_fusion(program);
+  CHECK(plan->groups.size() == 2);
+  const FusionGroup& next = plan->groups[1];
+  if (next.after_tasks.empty()) return false;
   const Step& product = program.steps[0];
   std::vector<std::byte*> bases;
   for (auto& each : parts) bases.push_back(each.data());
-  for (int64_t task = product.products->tasks(); task-- > 0;) {
-    product.products->run(task, bases_of(parts, product));
-    for (const RowBlock& block : next.behind_tasks[size_t(task)])
+  for (int64_t task = product.matmul_tasks->tasks(); task-- > 0;) {
+    product.matmul_tasks->run(task, bases_of(parts, product));
+    for (const RowBlock& block : next.after_tasks[size_t(task)])
       run_block(program, next, block, bases, parts.back().data());
   }
   CHECK(alone[4] == parts[4] && alone[0] == parts[0] && alone[2] == parts[2]);
-  CHECK(schedule->used.contains(0) && schedule->used.contains(1));  // whoever shares memory with them is noticed
+  CHECK(plan->used.contains(0) && plan->used.contains(1));  // whoever shares memory with them is noticed
   return true;
 }
 
 }  // namespace
 
-TEST("epilogue: a residual, right behind its product") {
+TEST("epilogue: a residual, right behind its matmul") {
   for (const Space& space :
        {Space{100, 320, 70, 4}, {2, 4096, 64, 1}, {33, 65, 200, 3}, {512, 256, 64, 32}, {7, 1000, 64, 7}}) {
     Program program = product_of(space, 2);
@@ -126,7 +127,7 @@ TEST("epilogue: with the result in LX, and several steps") {
   }
 }
 
-TEST("epilogue: who overwrites what the product reads has to wait") {
+TEST("epilogue: a group that overwrites what the matmul reads has to wait") {
   const Space space{100, 320, 320, 1};
   Program program = product_of(space, 2);
   add(program, space, "add", {matrix(space, 0, false), matrix(space, 2, false), matrix(space, 3, false)}, false);

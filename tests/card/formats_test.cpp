@@ -1,6 +1,6 @@
 // Number formats against an oracle in double precision that shares nothing with the card's code, for every instruction
 // set this machine has.
-#include "card/formats.h"
+#include "card/numeric/formats.h"
 
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <random>
 
 #include "card/error.h"
+#include "card/numeric/simd.h"
 #include "testing.h"
 
 namespace spyre::detail {  // of formats.cpp

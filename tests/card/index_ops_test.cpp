@@ -1,5 +1,5 @@
 // iota, gather, scatter, scan, argreduce and topk against plain loops over points.
-#include "card/index_ops.h"
+#include "card/kernels/index_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <random>
 
 #include "card/error.h"
+#include "card/program/index_step.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -317,7 +318,7 @@ TEST("scatter by an index for every point divides the dimension that the table k
   }
 }
 
-TEST("values that meet in an element are taken in row-major order") {
+TEST("values for one element are taken in row-major order") {
   for (const char* function : {"copy", "add"}) {
     const Dims size = {300, 3};
     Data table({4}, kFloat), values(size, kFloat), index(size, kInt);

@@ -1,10 +1,10 @@
 // Layouts: the published table, explicit layouts, and lower() against a definition by host coordinates.
-#include "card/layout.h"
+#include "card/memory/layout.h"
 
 #include <algorithm>
 #include <random>
 
-#include "card/transfer.h"
+#include "card/kernels/copy_fill.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -1,5 +1,5 @@
 // Matrix products bit for bit against the plain loop that defines them, for every instruction set this machine has.
-#include "card/matmul.h"
+#include "card/kernels/matmul.h"
 
 #include <cmath>
 #include <cstdint>

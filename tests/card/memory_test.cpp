@@ -1,4 +1,4 @@
-#include "card/memory.h"
+#include "card/memory/memory.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "card/memory/fault_handler.h"
 #include "testing.h"
 
 namespace {

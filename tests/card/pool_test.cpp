@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "card/engine.h"
+#include "card/engine/engine.h"
 #include "streams.h"
 #include "testing.h"
 
@@ -107,7 +107,7 @@ TEST("engine: parallel_for uses idle workers, and nests") {
   CHECK(total == 50 * (64 + 5));
 }
 
-TEST("engine: whoever waits for a task takes part in its loop, if no worker does") {
+TEST("engine: a thread that waits for a task takes part in its loop, if no worker does") {
   Deadline deadline(60);
   Streams streams(2);
   Engine engine(2, false);

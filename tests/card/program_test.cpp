@@ -1,5 +1,5 @@
 // Programs and plans: what is refused, and what they do.
-#include "card/program.h"
+#include "card/program/program.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,11 @@
 #include <random>
 
 #include "card/card.h"
-#include "card/work.h"
+#include "card/clock/work.h"
+#include "card/kernels/copy_fill.h"
+#include "card/program/core_split.h"
+#include "card/program/step_work.h"
+#include "card/program/validate.h"
 #include "testing.h"
 
 using namespace spyre;
@@ -25,7 +29,7 @@ Options options(Mode mode = Mode::run, int threads = 2) {
   return result;
 }
 
-constexpr Limits kLimits{32, 1 << 20, 4096};
+constexpr CardLimits kLimits{32, 1 << 20, 4096};
 
 // 8 rows of 4 sticks, copied by 4 cores; right in every field.
 Program good_program() {
@@ -372,8 +376,8 @@ TEST("program: tiles are whole sticks and fit the scratchpad twice") {
   CHECK(stick_refusal([](P, S s) { s.extents[1] = 65, s.tile = {1, 65}; }) == "accepted");
 }
 
-TEST("program: pieces of an operand in sticks are its elements, once") {
-  // Two formats along one dimension, a third operand plain; every core's pieces together touch each element once.
+TEST("program: the nests of an operand in sticks have each of its elements once") {
+  // Two formats along one dimension, a third operand plain; the nests of all cores together touch each element once.
   for (int64_t columns : {1, 31, 32, 33, 64, 65, 95, 96, 97, 129, 1000})
     for (int64_t slices : {1, 2, 3}) {
       if (slices > columns) continue;
@@ -388,7 +392,7 @@ TEST("program: pieces of an operand in sticks are its elements, once") {
         return at / stick * 3 * stick + row * stick + at % stick;
       };
       for (int core = 0; core < step.cores(); ++core)
-        for (const Nest& nest : core_pieces(step, core)) {
+        for (const Nest& nest : affine_nests(step, core)) {
           std::array<std::vector<int64_t>, 3> sides;
           for (int side = 0; side < 3; ++side)
             for_each_element(nest, side, 1, [&](int64_t at) { sides[side].push_back(at); });
@@ -408,7 +412,7 @@ TEST("program: of the cores that share a folded dimension the first takes all of
                   {{0, 0, {128, 0, 0}, DataFormat::SEN169_FP16, 1},
                    {1, 0, {128, 0, 512}, DataFormat::SEN169_FP16, 2},
                    {2, 0, {0, 0, 128}, DataFormat::SEN169_FP16, 1}}};
-  const Limits limits{32, 1 << 20, 1 << 20};
+  const CardLimits limits{32, 1 << 20, 1 << 20};
   validate(Program{"kernel", {512, 16 * 512, 128000}, {step}}, limits);
   CHECK(points_per_core(step) == Dims({2, 64, 256}));
   for (int core = 0; core < 10; ++core) {

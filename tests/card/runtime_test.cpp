@@ -5,7 +5,8 @@
 #include <fstream>
 
 #include "card/card.h"
-#include "card/work.h"
+#include "card/clock/work.h"
+#include "card/program/step_work.h"
 #include "testing.h"
 
 using namespace spyre;

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <vector>
 
-#include "card/engine.h"
+#include "card/engine/engine.h"
 
 namespace spyre::testing {
 

@@ -1,6 +1,6 @@
 // Tile operations against the C library in double precision, and against each other on every instruction set this
 // machine has.
-#include "card/tile_ops.h"
+#include "card/numeric/tile_ops.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +10,8 @@
 #include <random>
 
 #include "card/error.h"
-#include "card/formats.h"
+#include "card/numeric/formats.h"
+#include "card/numeric/simd.h"
 #include "testing.h"
 
 namespace spyre::detail {  // of tile_ops.cpp

@@ -1,4 +1,4 @@
-// The software card's public face: all that the PyTorch device (or any other host) needs.
+// The software card's public header: all that the PyTorch device (or any other host) needs.
 #pragma once
 
 #include <array>
@@ -10,14 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "clock.h"
-#include "engine.h"
-#include "formats.h"
-#include "hardware.h"
-#include "layout.h"
-#include "memory.h"
-#include "program.h"
-#include "transfer.h"
+#include "card/clock/clock.h"
+#include "card/clock/hardware.h"
+#include "card/engine/engine.h"
+#include "card/error.h"
+#include "card/memory/layout.h"
+#include "card/memory/memory.h"
+#include "card/numeric/formats.h"
+#include "card/numeric/simd.h"
+#include "card/numeric/tile_ops.h"
+#include "card/program/job_plan.h"
+#include "card/program/limits.h"
+#include "card/program/program.h"
+#include "card/program/program_time.h"
+#include "card/program/validate.h"
 
 namespace spyre {
 
@@ -64,8 +70,8 @@ struct DeviceView {
   bool whole = false;  // writing it leaves nothing of what was in the block
 };
 
-// Strict mode's knowledge of which bytes were ever written.
-class Shadow;
+class Shadow;        // memory/shadow.h: which bytes were ever written, in strict mode
+struct FusionGroup;  // fusion/fusion_group.h
 
 class Card {
  public:
@@ -79,7 +85,7 @@ class Card {
   Memory& memory() { return *memory_; }
   Engine& engine() { return engine_; }
   const Clock& clock() const { return clock_; }
-  const Limits& limits() const { return limits_; }
+  const CardLimits& limits() const { return limits_; }
   Stream& stream(int id);
   const Progress& progress() const { return progress_; }
 
@@ -99,7 +105,8 @@ class Card {
   void bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream);
   void callback(int stream, std::function<void()> body);
 
-  // Validate, and settle the modelled time. What was not prepared is by every launch, which costs time.
+  // Validate, and settle once all that every launch needs: the modelled time, LX, the tasks of matmuls, fusion. A
+  // launch prepares what was not prepared before, each time anew.
   std::shared_ptr<const Program> prepare(Program program) const;
   std::shared_ptr<const JobPlan> prepare(JobPlan plan) const;
   void launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int stream);
@@ -114,22 +121,22 @@ class Card {
   // What a task does with a block.
   struct Used {
     Held held;
-    Memory::Access access = Memory::Access::reads;
+    Memory::Effect effect = Memory::Effect::reads;
   };
   using Uses = std::initializer_list<Used>;
   void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no);
   void wait_for(Stream& stream, uint64_t sequence, const bool& ran);
   // Raises Dropped if an interrupt left one of these without contents; gives the interrupts there were.
   uint64_t check_contents(std::span<const Held> used) const;
-  bool share_memory(const Schedule& schedule, const std::vector<Held>& arguments) const;
+  bool share_memory(const FusionPlan& plan, const std::vector<Held>& arguments) const;
   void run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx);
   void run_step(const Program& program, size_t index, const std::vector<Held>& arguments, const Held& lx);
-  void run_with_epilogue(const Program& program, size_t product, const Segment& next,
+  void run_with_epilogue(const Program& program, size_t matmul, const FusionGroup& next,
                          const std::vector<std::byte*>& bases, std::byte* lx);
   void run_job(Job& job);
   Picoseconds wait_for_writes(const JobPlan& plan, const std::vector<Held>& arguments, int stream);
   void settle_lx(Program& program) const;
-  void settle_products(Program& program) const;
+  void settle_matmul_tasks(Program& program) const;
   Held allocate_lx(int64_t bytes_per_core);
   void note_uses(const std::vector<Held>& arguments, const std::vector<int>& written, int stream, uint64_t sequence);
   void check_step(const Program& program, size_t index, const std::vector<Held>& held,
@@ -141,7 +148,7 @@ class Card {
   const int index_, physical_;
   const Mode mode_;
   const bool launch_blocking_;
-  const Limits limits_;
+  const CardLimits limits_;
   Engine& engine_;
   const Clock clock_;
   Progress progress_;

@@ -6,7 +6,7 @@
 
 namespace spyre {
 
-// Who asked for a task, in terms of the host.
+// The operation and the line of the host's program that a task comes from.
 struct Origin {
   const std::string* op = nullptr;  // lives as long as the process
   const void* code = nullptr;       // of the program that called it, and where in it

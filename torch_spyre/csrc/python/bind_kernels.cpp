@@ -3,7 +3,7 @@
 #include "aten/eager_kernels.h"
 #include "aten/fallback_policy.h"
 #include "aten/op_call.h"
-#include "card/tile_ops.h"
+#include "card/card.h"
 #include "python/bindings.h"
 #include "python/compiled_call.h"
 #include "python/kernel_description.h"

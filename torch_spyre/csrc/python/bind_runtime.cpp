@@ -41,7 +41,7 @@ py::list memory_snapshot(int index) {
   py::list chunks;
   for (const spyre::ChunkState& chunk : memory.snapshot()) {
     py::list parts;
-    for (const auto& part : chunk.parts)
+    for (const auto& part : chunk.blocks)
       parts.append(py::make_tuple(part.offset, part.bytes, kUses[static_cast<int>(part.use)]));
     chunks.append(py::make_tuple(chunk.offset, chunk.bytes, chunk.small, parts));
   }

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "card/limits.h"
+#include "card/card.h"
 #include "runtime/device.h"
 
 namespace py = pybind11;
@@ -170,7 +170,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.tile = field<spyre::Dims>(given, "tile", where, {});
     step.staging = field<int64_t>(given, "staging", where, 0);
     step.special = field<bool>(given, "special", where, false);
-    step.turn = field<bool>(given, "turn", where, false);
+    step.next_iteration = field<bool>(given, "turn", where, false);
     const auto operands = field<py::list>(given, "operands", where);
     check_count("operands", operands.size(), spyre::limits::kOperands, where);
     for (size_t o = 0; o < operands.size(); ++o) {

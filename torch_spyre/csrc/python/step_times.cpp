@@ -2,8 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "card/limits.h"
-#include "card/work.h"
+#include "card/card.h"
 #include "python/kernel_description.h"
 #include "runtime/device.h"
 

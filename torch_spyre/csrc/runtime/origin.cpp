@@ -11,7 +11,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "card/engine.h"
+#include "card/card.h"
 
 namespace py = pybind11;
 
