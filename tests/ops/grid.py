@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from tests.error_bounds import accumulation, difference, inside, rounding, same, smallest
 from torch_spyre import _C
 from torch_spyre._inductor import config
 
@@ -129,12 +130,7 @@ def _reversed(x: Tensor) -> Tensor:
     return x.permute(order).contiguous().to("spyre").permute(order)
 
 
-# --- tolerances: facts/hardware of the card's formats, in the words of the documentation
-
-
-def unit(dtype: torch.dtype) -> float:
-    """What rounding may change, relative: a unit of SEN169, and half a one of bf16, which has fewer bits."""
-    return {torch.float16: 2**-9, torch.bfloat16: 2**-9 + 2**-8, torch.float32: 2**-21}[dtype]
+# --- tolerances: the kind of an op, from which tests/error_bounds.py derives how far its result may be off
 
 
 def exact(*inputs: Any) -> None:
@@ -151,7 +147,7 @@ def total(function: Callable[..., Any], terms: Callable[..., int]) -> Bound:
 
     def bound(*inputs: Any) -> Any:
         absolute = [x.abs() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
-        return pytree.tree_map(lambda y: terms(*inputs) * 2**-24 * y, function(*absolute))
+        return pytree.tree_map(lambda y: accumulation(terms(*inputs), y), function(*absolute))
 
     return bound
 
@@ -283,14 +279,9 @@ def reference(row: Row, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
         if more is None or not shape.dtype.is_floating_point:
             bounds.append(None)
         else:
-            rounding = row.roundings * unit(shape.dtype) * y.double().abs()
-            bounds.append((rounding + more).nan_to_num(0, 0, 0) + smallest(shape.dtype))
+            off = rounding(y, shape.dtype, row.roundings) + more
+            bounds.append(off.nan_to_num(0, 0, 0) + smallest(shape.dtype))
     return want, bounds, like
-
-
-def smallest(dtype: torch.dtype) -> float:
-    """Numbers below have lost bits: fp16 keeps less than the card there, SEN169 nothing."""
-    return {torch.float16: 2**-24, torch.bfloat16: 2**-31, torch.float32: 2**-126}[dtype]
 
 
 def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
@@ -300,32 +291,9 @@ def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
         assert g.device.type == "spyre" and g.dtype == shape.dtype and g.shape == shape.shape
         found = g.cpu()
         if bound is None:
-            assert same(found, w.to(shape.dtype)), _difference(found, w, torch.zeros(()))
+            assert same(found, w.to(shape.dtype)), difference(found, w, torch.zeros(()))
         else:
-            low, high = (w - bound).to(found.dtype), (w + bound).to(found.dtype)
-            inside = (found >= low) & (found <= high) | (found.isnan() & w.isnan()) | (found == w)
-            assert inside.all(), _difference(found, w, bound)
-
-
-def same(a: Tensor, b: Tensor) -> bool:
-    """Equal bit for bit, apart from which NaN."""
-    if a.dtype.is_floating_point:
-        known = ~a.isnan()
-        return (
-            torch.equal(known, ~b.isnan())
-            and torch.equal(a[known], b[known])
-            and torch.equal(a[known].signbit(), b[known].signbit())
-        )
-    return torch.equal(a, b)
-
-
-def _difference(got: Tensor, want: Tensor, bound: Tensor) -> str:
-    off = ((got.double() - want.double()).abs() - bound).nan_to_num(9e9)
-    at = int(off.argmax()) if off.numel() else 0
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), off.shape)) if off.dim() else ()
-    limit = bound.expand_as(off)[place].item() if bound.dim() or place == () else bound.item()
-    wrong = int((off > 0).sum())
-    return f"{wrong} of {off.numel()} differ; at {place}: {got[place].item()}, not {want[place].item()} ± {limit}"
+            assert inside(found, w, bound).all(), difference(found, w, bound)
 
 
 def check(case: Case) -> None:
