@@ -1,11 +1,13 @@
 """The grid that op tests run over: rows (an op each) by shapes, dtypes, layouts of the inputs and core counts.
 
-A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes some in
-which every two values meet: each op with each shape, each shape with each layout and so on, of six shapes and layouts.
-`make test-all` takes all shapes and layouts, and for each op its own set: every three values meet, one an op.
+A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes a few of
+each op: one of each dtype, no shape or layout twice, and over all ops every two values meet. `make nightly` adds two
+sets: every op with every shape, layout and core count (six of each); and for each op its own set of all shapes and
+layouts, in which every three values meet, one of them the op.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -228,13 +230,50 @@ def spaced(values: tuple, most: int) -> tuple:
     return tuple(values[i * len(values) // most] for i in range(most)) if len(values) > most else values
 
 
-def parameters(rows: Sequence[Row]) -> list[Any]:
-    """pytest's parameters: the sample, and the rest marked slow."""
+def sample(rows: Sequence[Row], least: int = 3) -> list[Case]:
+    """A few cases of each row: every dtype, and shapes, layouts and core counts of which no two are alike.
+
+    Rows of one kind share the grid: between them, every two of shape, dtype, layout and core count meet where there are
+    rows enough.
+    """
+    kinds: dict[tuple, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.shapes, row.dtypes, row.layouts), []).append(row)
+    found = []
+    for axes, alike in kinds.items():
+        met: Counter = Counter()
+        draw = random.Random(0)
+        for row in alike:
+            mine: list[Case] = []
+            for i in range(max(len(row.dtypes), least)):
+                drawn = [[draw.choice(axis) for axis in (*axes, CORES)] for _ in range(50)]
+                points = [Case(row, shape, row.dtypes[i % len(row.dtypes)], *rest) for shape, _, *rest in drawn]
+                best = min(points, key=lambda case: (_repeats(case, mine), sum(met[pair] for pair in _pairs(case))))  # noqa: B023
+                met.update(_pairs(best))
+                mine.append(best)
+            found += mine
+    return found
+
+
+def _pairs(case: Case) -> list[tuple]:
+    return list(combinations(enumerate((case.shape, case.dtype, case.layout, case.cores)), 2))
+
+
+def _repeats(case: Case, others: Sequence[Case]) -> int:
+    """How many coordinates it shares with cases of the same row."""
+    return sum((case.shape == o.shape) + (case.layout == o.layout) + (case.cores == o.cores) for o in others)
+
+
+def parameters(rows: Sequence[Row], slow: bool = True) -> list[Any]:
+    """pytest's parameters: the sample; and, if ``slow``, the rest marked so."""
     assert len({row.name for row in rows}) == len(rows), "rows need names of their own"
-    few = {str(case): case for case in cases(rows, most=6)}
-    rest = {str(case): case for row in rows for case in cases([row], most=99) if str(case) not in few}
-    slow = [pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items()]
-    return [*(pytest.param(case, id=name) for name, case in few.items()), *slow]
+    few = {str(case): case for case in sample(rows)}
+    quick = [pytest.param(case, id=name) for name, case in few.items()]
+    if not slow:
+        return quick
+    wide = [*cases(rows, most=6), *(case for row in rows for case in cases([row], most=99))]
+    rest = {str(case): case for case in wide if str(case) not in few}
+    return [*quick, *(pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items())]
 
 
 def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
