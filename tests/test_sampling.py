@@ -7,16 +7,15 @@ import pytest
 from tests.ops import grid, test_reductions
 from tests.sampling import covering
 
-CROSS = [
-    dict(zip(("op", "dtype", "compiled"), values, strict=True)) for values in product(range(4), range(3), range(2))
-]
+AXES = {"op": range(4), "dtype": range(3), "compiled": range(2)}
+CROSS = [dict(zip(AXES, values, strict=True)) for values in product(*AXES.values())]
 
 
 def test_every_value_of_every_parameter_once():
     chosen = covering(CROSS)
     assert len(chosen) == 4 and chosen == covering(CROSS)
-    for name, count in (("op", 4), ("dtype", 3), ("compiled", 2)):
-        assert {CROSS[i][name] for i in chosen} == set(range(count))
+    for name, axis in AXES.items():
+        assert {CROSS[i][name] for i in chosen} == set(axis)
 
 
 def test_every_pair_of_values():

@@ -42,7 +42,11 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("wait", WAITS)
+KINDS = ("synchronize", "item", "host", "queueing")  # one of each way to wait: for the card, for a value, for neither
+OTHERS = [pytest.param(wait, marks=pytest.mark.slow) for wait in WAITS if wait not in KINDS]
+
+
+@pytest.mark.parametrize("wait", [*KINDS, *OTHERS])
 def test_ctrl_c_ends_the_wait_and_the_next_op_works_at_once(program, wait):
     printed = program(
         LONG
@@ -59,7 +63,7 @@ check()
     assert printed == "interrupted\n"
 
 
-@pytest.mark.parametrize("wait", ["synchronize", "item", "host", "queueing"])
+@pytest.mark.parametrize("wait", KINDS)
 def test_a_program_that_ctrl_c_ends_does_not_wait_for_its_work(python, wait):
     result = python(LONG + f"y = queue()\nsend(0.3)\n{WAITS[wait]}")
     assert result.returncode == -signal.SIGINT

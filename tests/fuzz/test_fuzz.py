@@ -27,7 +27,12 @@ def test_programs():
 
 
 @pytest.mark.parametrize(
-    ("count", "plans"), [(20, "few"), pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    ("count", "plans"),
+    [
+        (8, "few"),
+        pytest.param(20, "few", marks=pytest.mark.slow),
+        pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_plans_change_no_result(count, plans):
     """Cores, LX planning and hints: the same bits, in strict mode too."""

@@ -39,14 +39,14 @@ def table(jobs: int) -> list[Job]:
     """Every job; each may use so many processes."""
     return [
         Job("card tests", "card", ("build/dev/card_tests",), 1),
-        *_pytest("slow tests", "tests", 6, 5, jobs, "-m", "slow", *_ELSEWHERE),
-        *_pytest("op grid", "tests/ops", 3, 4, jobs, "-m", "slow"),
+        *_pytest("slow tests", "tests", 6, 3, jobs, "-m", "slow", *_ELSEWHERE),
+        *_pytest("op grid", "tests/ops", 3, 4.5, jobs, "-m", "slow"),
         *_pytest("generic ops", "tests/generic", 2, 4, jobs),
         Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs), "--counts", "{result}"), 15),
         *_fuzz(10, 1000, jobs),
         *_plans(4, 50, jobs),
         *_mutation(5, 10_000, jobs),
-        Job("models", "models", _python("tests.models.tracker", "--counts", "{result}"), 10),
+        Job("models", "models", _python("tests.models.tracker", "--counts", "{result}"), 8),
         *_sweep(2, jobs),
     ]
 
@@ -84,4 +84,4 @@ def _mutation(parts: int, count: int, jobs: int) -> Iterator[Job]:
 def _sweep(parts: int, jobs: int) -> Iterator[Job]:
     for part in range(1, parts + 1):
         chosen = ("--shard", f"{part}/{parts}", "--jobs", str(jobs), "--json", "{kept}", "--counts", "{result}")
-        yield Job(f"architectures {part}", "architectures", _python("tests.models.sweep", *chosen), 6)
+        yield Job(f"architectures {part}", "architectures", _python("tests.models.sweep", *chosen), 5)
