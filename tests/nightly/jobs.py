@@ -39,7 +39,7 @@ def table(jobs: int) -> list[Job]:
     """Every job; each may use so many processes."""
     return [
         Job("card tests", "card", ("build/dev/card_tests",), 1),
-        *_pytest("slow tests", "tests", 6, 3, jobs, "-m", "slow", *_ELSEWHERE),
+        *_pytest("slow tests", "tests", 6, 4, jobs, "-m", "slow", *_ELSEWHERE),
         *_pytest("op grid", "tests/ops", 3, 4.5, jobs, "-m", "slow"),
         *_pytest("generic ops", "tests/generic", 2, 4, jobs),
         Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs), "--counts", "{result}"), 15),

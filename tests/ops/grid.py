@@ -277,7 +277,7 @@ def parameters(rows: Sequence[Row], slow: bool = True) -> list[Any]:
 
 
 def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
-    """Rows in groups that are compiled together, with a case of each; the first round is the sample's."""
+    """Rows in groups that are compiled together, with a case of each; every second of the first round is not slow."""
     found = []
     for turn in range(4):
         for at in range(0, len(rows), size):
@@ -286,7 +286,7 @@ def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
                 shapes = [shape for shape in row.shapes if shape and 0 not in shape]
                 shape, layout = shapes[(i + at // size) % len(shapes)], row.layouts[i % len(row.layouts)]
                 together.append(Case(row, shape, row.dtypes[turn % len(row.dtypes)], layout, CORES[-1 - turn % 4]))
-            marks = [pytest.mark.slow] if turn else []
+            marks = [pytest.mark.slow] if turn or at // size % 2 else []
             name = f"{together[0].row.name}..{together[-1].row.name}-{turn}"
             found.append(pytest.param(together, id=name, marks=marks))
     return found
