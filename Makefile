@@ -15,7 +15,7 @@
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
-# make tidy     clang-tidy on the card, with the checks of .clang-tidy
+# make tidy     clang-tidy on the card's C++, with the checks of .clang-tidy
 # make sanitize the card's C++ tests built with the address, undefined-behaviour and thread sanitizers; then, with address
 #               and undefined behaviour together, SANITIZED: pytest over copies, views, storages, programs and hostile
 #               programs, in processes that preload the sanitizers. PyTorch itself is not instrumented, leaks are not
@@ -90,7 +90,8 @@ format: .venv/.packages
 # clang has no __builtin_shuffle: for its checks, a shuffle is the vector that it takes from.
 tidy: setup
 	$(BIN)/run-clang-tidy.py -quiet -j $(JOBS) -clang-tidy-binary $(BIN)/clang-tidy -p $(BUILD) \
-	-extra-arg='-D__builtin_shuffle(x,...)=(x)' 'torch_spyre/csrc/card/.*'
+	-extra-arg='-D__builtin_shuffle(x,...)=(x)' -checks='-bugprone-signed-bitwise,-performance-enum-size' \
+	'torch_spyre/csrc/card/.*'
 
 SANITIZED := tests/device/test_copies.py tests/device/test_views.py tests/device/test_storage.py \
 	tests/device/test_programs.py tests/device/test_untrusted_programs.py
@@ -136,7 +137,8 @@ $(BUILD)/.installed: pyproject.toml .venv/.packages
 	@touch $@
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "torch_spyre needs Python 3.11 or newer; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { \
+	echo "torch_spyre runs with Python 3.11, which its tests use, and 3.12; \
 	install one and run make PYTHON=/path/to/it." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python has no venv module; install it (python3-venv \
 	on Debian and Ubuntu) and run make again." >&2; exit 1; }

@@ -149,6 +149,7 @@ def test_ctrl_c_in_an_import_of_the_compiler(program, module):
     assert printed == "interrupted\n[2.0, 2.0, 2.0] default_int_handler\n"
 
 
+@pytest.mark.slow
 def test_twice_in_a_row(program):
     printed = program(
         LONG
@@ -206,6 +207,7 @@ print("values", y[0, 0].item())
     assert printed.splitlines()[1].startswith("values ")
 
 
+@pytest.mark.slow
 def test_an_ignored_ctrl_c_is_ignored(program):
     printed = program(
         LONG + "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsend(0.05)\ny = queue(2)\ntorch.spyre.synchronize()\n"
@@ -222,6 +224,7 @@ def test_the_default_action_kills_at_once(python):
         assert result.returncode == -number and result.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_handler_that_exits(python):
     result = python(
         LONG + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\ny = queue()\nsend(0.2, signal.SIGTERM)\ny.cpu()"
@@ -268,6 +271,7 @@ print(fresh.tolist())
     )
 
 
+@pytest.mark.slow
 def test_other_threads_learn_that_their_work_was_dropped(program):
     printed = program(
         LONG
