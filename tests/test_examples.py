@@ -8,7 +8,7 @@ import pytest
 
 NEEDS = {"generate": "transformers"}
 SHOWS = {"tour": "counted: {'aten::linalg_inv"}  # an op that falls back, and has not become native since
-SLOW = {"accuracy", "train_step", "what_if_card"}  # whole models, some on many cards
+SLOW = {"accuracy", "generate", "hints", "train_step", "what_if_card"}  # compile many programs, or time many cards
 EXAMPLES = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))

@@ -169,6 +169,7 @@ check()
     assert printed == 2 * "interrupted\n"
 
 
+@pytest.mark.slow
 def test_a_handler_that_does_not_raise_changes_nothing(program):
     printed = program(
         LONG
@@ -192,6 +193,7 @@ print("right")
     assert printed == "right\n"
 
 
+@pytest.mark.slow
 def test_a_handler_may_use_the_card(program):
     printed = program(
         LONG

@@ -76,7 +76,8 @@ COMPUTE = """
 """
 
 
-@pytest.mark.parametrize("share", ["0", pytest.param("1", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", ["0", "1"])
 def test_little_lx_is_enough(program, tmp_path, share):
     """For the smallest tiles, and nothing stays; or for all that stays and the smallest tiles."""
     path = hardware(tmp_path / "card.toml", lx_bytes=65536 + 65536)
