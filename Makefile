@@ -1,6 +1,7 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
 # make demo     the small model in the box writes on the card; how it agrees with the CPU, and how the real card would do
-# make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation
+# make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation: at most
+#               8 minutes on two idle cores from a built tree
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
@@ -14,6 +15,12 @@
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
+# make tidy     clang-tidy on the card's C++, with the checks of .clang-tidy
+# make sanitize the card's C++ tests built with the address, undefined-behaviour and thread sanitizers; then, with address
+#               and undefined behaviour together, SANITIZED: pytest over copies, views, storages, programs and hostile
+#               programs, in processes that preload the sanitizers. PyTorch itself is not instrumented, leaks are not
+#               looked for, and the thread sanitizer sees the card's own tests only
+# make dist     an sdist, and a wheel built from it, in dist/
 # make clean    removes what was built; .venv stays
 #
 # pip takes torch from wherever it is configured to look; point PIP_EXTRA_INDEX_URL at PyTorch's CPU index for the
@@ -27,8 +34,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench lint format clean
+.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench lint format tidy sanitize dist clean
 MAKEFLAGS += --no-builtin-rules
+# Tests start hundreds of processes: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
 setup: $(BUILD)/.installed
@@ -78,6 +87,39 @@ format: .venv/.packages
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(cxx_files)
 
+# clang has no __builtin_shuffle: for its checks, a shuffle is the vector that it takes from.
+tidy: setup
+	$(BIN)/run-clang-tidy.py -quiet -j $(JOBS) -clang-tidy-binary $(BIN)/clang-tidy -p $(BUILD) \
+	-extra-arg='-D__builtin_shuffle(x,...)=(x)' -checks='-bugprone-signed-bitwise,-performance-enum-size' \
+	'torch_spyre/csrc/card/.*'
+
+SANITIZED := tests/device/test_copies.py tests/device/test_views.py tests/device/test_storage.py \
+	tests/device/test_programs.py tests/device/test_untrusted_programs.py
+sanitizer = $(shell $(or $(CXX),g++) -print-file-name=lib$(1).so)
+
+sanitize: setup
+	@set -e; for kind in address undefined thread; do echo "== card tests, $$kind"; \
+	$(BIN)/cmake -S . -B build/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DSPYRE_SANITIZE=$$kind >/dev/null; \
+	$(BIN)/cmake --build build/$$kind --target card_tests; build/$$kind/card_tests; done
+	@echo "== pytest, address and undefined"
+# As for a wheel, so that the _C of the working tree stays; the sources beside it are those of the commit's files.
+	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DSPYRE_SANITIZE=address,undefined -DSKBUILD_STATE=wheel >/dev/null
+	$(BIN)/cmake --build build/sanitized
+	rm -rf build/sanitized/tree && mkdir -p build/sanitized/tree
+	git ls-files -z torch_spyre tests pyproject.toml README.md | tar --null -c -T - | tar -x -C build/sanitized/tree
+	$(BIN)/cmake --install build/sanitized --prefix build/sanitized/tree
+	cd build/sanitized/tree && PYTHONPATH=$$PWD ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allow_user_segv_handler=1 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	LD_PRELOAD="$(call sanitizer,asan) $(call sanitizer,ubsan) $(call sanitizer,stdc++)" \
+	$(CURDIR)/$(BIN)/python -m pytest --numprocesses $(JOBS) -q -m "not slow" $(SANITIZED)
+
+dist: setup
+	rm -rf dist
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+	$(PIP) wheel --quiet --no-build-isolation --no-deps --wheel-dir dist dist/torch_spyre-*.tar.gz
+
 clean:
 	rm -rf build dist torch_spyre/_C*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find torch_spyre tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
@@ -95,7 +137,8 @@ $(BUILD)/.installed: pyproject.toml .venv/.packages
 	@touch $@
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "torch_spyre needs Python 3.11 or newer; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { \
+	echo "torch_spyre runs with Python 3.11, which its tests use, and 3.12; \
 	install one and run make PYTHON=/path/to/it." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python has no venv module; install it (python3-venv \
 	on Debian and Ubuntu) and run make again." >&2; exit 1; }

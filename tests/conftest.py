@@ -10,7 +10,28 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from tests.sampling import covering
+
 Run = Callable[..., subprocess.CompletedProcess]
+
+# Tests here compile each of their cases: `make test` runs some that have every value of every parameter between them.
+COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/test_precision.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what the sample leaves out of a cross product as slow, before ``-m`` is asked."""
+    products: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        quick = item.nodeid.startswith(COMPILING) and item.get_closest_marker("slow") is None
+        if quick and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in products.values():
+        values = [{name: id(value) for name, value in case.callspec.params.items()} for case in cases]
+        kept = set(covering(values))
+        for i, case in enumerate(cases):
+            if i not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -8,10 +8,14 @@ import pytest
 
 NEEDS = {"generate": "transformers"}
 SHOWS = {"tour": "counted: {'aten::linalg_inv"}  # an op that falls back, and has not become native since
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+SLOW = {"accuracy", "generate", "hints", "train_step", "what_if_card"}  # compile many programs, or time many cards
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_example(example):
     pytest.importorskip(NEEDS.get(example.stem, "torch"))
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=240)

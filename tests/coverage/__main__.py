@@ -29,6 +29,8 @@ def main() -> int:
     results = _run(tasks, options.jobs, options.json)
     if not options.ops and options.modes == list(MODES) and options.dtypes == _names(DTYPES):
         page.PATH.write_text(page.text(results))
+    if options.counts is not None:
+        options.counts.write_text(json.dumps(page.counts(results)))
     problems = page.problems(results)
     print("\n".join(["", *page.summary(results), "", *problems]))
     return 1 if problems else 0
@@ -75,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--limit", type=int, default=60, help="seconds per sample")
     parser.add_argument("--json", type=Path, default=ROOT / "build/coverage.jsonl", help="where details go")
+    parser.add_argument("--counts", type=Path, help="where to write how many samples passed, failed and were skipped")
     return parser.parse_args()
 
 

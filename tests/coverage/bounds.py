@@ -1,19 +1,14 @@
-"""How far a result may be off, and the comparison that says whether it is.
-
-The reference is PyTorch on the host in float64, from the inputs that the card holds (copied there and back). The card
-computes in fp32 and rounds the result of each of its ops once. What follows, and no more, is allowed:
+"""The kind of each op of PyTorch's database, and the comparison that :mod:`tests.error_bounds` gives for it.
 
 - **exact**: integers, bools, and ops that only move or choose numbers. A number given in Python rounds as it enters.
-- **element**: one rounding, unit · |y|. The unit is 2^-9 for float16 and bfloat16, which both are SEN169 on the card,
-  and 2^-21 for float32, whose functions are polynomials.
+- **element**: one rounding, unit · |y|.
 - **sum**: one rounding, and the order in which K numbers or products are added: unit · |y| + K · 2^-24 · Σ|ab|.
 - **composed**: its parts add up. PyTorch's decompositions take the op apart on the host; each part is one of the above,
   and what its inputs may be off reaches its result as far as moving them by that much moves it. Behind a part that
   exceeds the largest number of the format, nothing is said.
 - **spectral**: singular values and eigenvalues are off by a unit of the largest one, a condition number c by c units.
 
-A bfloat16 loses half of its own unit more, 2^-8 · |y|, on the way out of the card, and numbers below the smallest of a
-format are nothing. An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
+An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
 """
 
 from __future__ import annotations
@@ -26,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.ops import grid
-from tests.ops.grid import same
+from tests.error_bounds import difference, format_of, inside, rounding, same, smallest
 
 from . import parts
 from .ops import NAMED, Op
@@ -114,28 +108,6 @@ def _is_exact(name: str, call: Call) -> bool:
     return name in EXACT and not any(isinstance(value, float) for value in tree_leaves(call))
 
 
-# Both half formats are SEN169 on the card, but a number given in Python enters a bfloat16 tensor as a bfloat16.
-_LARGEST = 2**33 * (1 - 2**-9)
-FORMATS = {
-    torch.float16: parts.Format(unit=2**-9, largest=_LARGEST, bits=10, entering=2**-9),
-    torch.bfloat16: parts.Format(unit=2**-9, largest=_LARGEST, bits=8, entering=2**-8),
-    torch.float32: parts.Format(unit=2**-21, largest=torch.finfo(torch.float32).max, bits=24, entering=2**-24),
-}
-
-
-def _unit(dtype: torch.dtype) -> float:
-    return FORMATS.get(dtype, FORMATS[torch.float32]).unit
-
-
-def _smallest(dtype: torch.dtype) -> float:
-    return grid.smallest(dtype) if dtype in FORMATS else 0.0
-
-
-def _leaving(dtype: torch.dtype) -> float:
-    """What the way out changes, relative: bfloat16 has fewer bits than the card's format."""
-    return 2**-8 if dtype == torch.bfloat16 else 0.0
-
-
 def compare(
     op: Op, found: Any, like: Any, given: Callable[[], Call], shapes_only: bool = False, fell_back: bool = False
 ) -> str:
@@ -165,7 +137,7 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
     """The results in float64, and how far each may be off; None is not at all."""
     first, args, kwargs = _wide(given())
     exact = _is_exact(op.name, (first, args, kwargs))
-    format = FORMATS.get(next((x.dtype for x in like if _real(x)), torch.float32), FORMATS[torch.float32])
+    format = format_of(next((x.dtype for x in like if _real(x)), torch.float32))
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what integers become
     try:
@@ -174,7 +146,9 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
         else:
             results = tree_leaves(op.function(first, *args, **kwargs))
             scale = SPECTRAL.get(op.name, torch.abs)
-            errors = [_unit(w.dtype) * scale(r) if _real(w) else None for r, w in zip(results, like, strict=False)]
+            errors = [
+                format_of(w.dtype).unit * scale(r) if _real(w) else None for r, w in zip(results, like, strict=False)
+            ]
     finally:
         torch.set_default_dtype(before)
     results, errors = results[: len(like)], errors[: len(like)]
@@ -183,8 +157,8 @@ def _reference(op: Op, given: Callable[[], Call], like: list[Any]) -> tuple[list
 
 
 def _limit(error: Tensor, result: Tensor, like: Tensor) -> Tensor:
-    limit = error.double() + _leaving(like.dtype) * result.double().abs()
-    return torch.where(result.isfinite(), limit, 0.0) + _smallest(like.dtype)
+    limit = error.double() + format_of(like.dtype).leaving * result.double().abs()
+    return torch.where(result.isfinite(), limit, 0.0) + smallest(like.dtype)
 
 
 def _wide(call: Call) -> Call:
@@ -205,7 +179,7 @@ def _real(value: Any) -> bool:
 def _rounded_once(want: Any) -> Tensor | None:
     if not isinstance(want, Tensor) or want.dtype not in (torch.float16, torch.bfloat16):
         return None
-    return (_unit(want.dtype) + _leaving(want.dtype)) * want.double().abs().nan_to_num(0, 0, 0) + _smallest(want.dtype)
+    return rounding(want.nan_to_num(0, 0, 0), want.dtype) + smallest(want.dtype)
 
 
 def _differ(got: list[Any], want: list[Any], limits: list[Any]) -> str:
@@ -216,25 +190,10 @@ def _differ(got: list[Any], want: list[Any], limits: list[Any]) -> str:
         elif limit is None:
             wanted = w.to(g.dtype)
             if not same(g, wanted):
-                return _difference(g, wanted, torch.zeros(()))
-        else:
-            low, high = (w.double() - limit).to(g.dtype), (w.double() + limit).to(g.dtype)
-            inside = (g >= low) & (g <= high) | (g.isnan() & w.isnan()) | (g == w) | limit.isinf()
-            if not inside.all():
-                return _difference(g, w, limit)
+                return difference(g, wanted, torch.zeros(()))
+        elif not inside(g, w, limit).all():
+            return difference(g, w, limit)
     return ""
-
-
-def _difference(got: Tensor, want: Tensor, limit: Tensor) -> str:
-    if got.is_complex():
-        return "complex numbers differ"
-    off = (got.double() - want.double()).abs() - limit
-    alike = (got.double() == want.double()) | (got.isnan() & want.isnan())
-    off = torch.where(alike, -1.0, off.nan_to_num(math.inf))
-    at = int(off.argmax())
-    place = [int(i) for i in torch.unravel_index(torch.tensor(at), off.shape)] if off.dim() else []
-    one = [float(x.expand_as(off).flatten()[at]) for x in (got, want, limit)]
-    return f"{int((off > 0).sum())} of {off.numel()} differ; at {place}: {one[0]:.6g}, not {one[1]:.6g} ± {one[2]:.2g}"
 
 
 def _topk(got: list[Any], call: Call) -> str:
@@ -245,7 +204,7 @@ def _topk(got: list[Any], call: Call) -> str:
     want = torch.topk(x, options["k"], dim, largest, sorted=True).values
     found = values if options.get("sorted", True) else values.sort(dim, descending=largest).values
     if not same(found, want):
-        return _difference(found, want, torch.zeros(()))
+        return difference(found, want, torch.zeros(()))
     if not same(x.gather(dim, positions), values):
         return "positions that hold other values"
     return "a position twice" if x.dim() and (positions.sort(dim).values.diff(dim=dim) == 0).any() else ""

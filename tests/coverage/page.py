@@ -37,6 +37,13 @@ not among the samples. The unit is that of the card: `pt` multiplies matrices, `
 """.splitlines()
 
 
+def counts(results: Sequence[Result]) -> dict[str, int]:
+    """Samples that are right, that are not, and that do not count."""
+    found = Counter(result.outcome for result in results)
+    failed, skipped = (sum(found[name] for name in names) for names in (BAD, UNCOUNTED))
+    return {"passed": found["right"], "failed": failed, "skipped": skipped}
+
+
 def tally(results: Iterable[Result]) -> str:
     counts = Counter(result.outcome for result in results)
     return ", ".join(f"{counts[name]} {name}" for name in ("right", *BAD, *UNCOUNTED) if counts[name])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,20 +17,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from tests.error_bounds import Format, accumulation, fits_bits
+
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Format:
-    """What parts round into: what one rounding may change, relative, and the largest number.
-
-    ``bits`` are those of numbers that come in without rounding, and ``entering`` is what others change.
-    """
-
-    unit: float
-    largest: float
-    bits: int
-    entering: float
 
 
 def bounded(function: Callable[[], Any], format: Format) -> tuple[list[Any], list[Any]]:
@@ -171,10 +159,9 @@ class _Parts(TorchDispatchMode):
                 error = error + self._carried(func, apply, leaves, absolutes, i, moved[1], result)
         packet = func.overloadpacket
         if packet in TERMS:
-            error = error + TERMS[packet](call[0], result) * 2**-24 * apply(absolutes).abs()
+            error = error + accumulation(TERMS[packet](call[0], result), apply(absolutes).abs())
         if packet in FILLS:
-            digits = result.frexp().mantissa * 2**self.format.bits
-            error = error + (digits != digits.round()) * self.format.entering * result.abs()
+            error = error + ~fits_bits(result, self.format.bits) * self.format.entering * result.abs()
         elif (packet not in MOVES or func in SUMMING) and not func.is_view:
             error = error + self.format.unit * result.abs()
         error = torch.where(result.isfinite(), error, 0.0)

@@ -53,6 +53,7 @@ def test_nothing_else_is_told(python, body):
     assert told(python, body) == []
 
 
+@pytest.mark.slow
 def test_other_ways_to_the_card(python, tmp_path):
     file = tmp_path / "x.pt"
     ways = [

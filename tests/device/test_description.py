@@ -38,6 +38,7 @@ def test_a_description_says_what_differs(python, tmp_path):
     assert other[3] <= 16 < usual[3] and other[4] < usual[4] and other[5] > usual[5]
 
 
+@pytest.mark.slow
 def test_more_cores_than_the_real_card(python, tmp_path):
     assert card(python, tmp_path, 'base = "spyre"\ncores = 64\n')[3] == 64
 

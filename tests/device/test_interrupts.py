@@ -42,7 +42,12 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("wait", WAITS)
+def some(every, *quick):
+    """Every case is a process of its own: those that are not named are for the night."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in every]
+
+
+@pytest.mark.parametrize("wait", some(WAITS, "synchronize", "item", "host", "queueing"))
 def test_ctrl_c_ends_the_wait_and_the_next_op_works_at_once(program, wait):
     printed = program(
         LONG
@@ -59,7 +64,7 @@ check()
     assert printed == "interrupted\n"
 
 
-@pytest.mark.parametrize("wait", ["synchronize", "item", "host", "queueing"])
+@pytest.mark.parametrize("wait", some(["synchronize", "item", "host", "queueing"], "synchronize", "host"))
 def test_a_program_that_ctrl_c_ends_does_not_wait_for_its_work(python, wait):
     result = python(LONG + f"y = queue()\nsend(0.3)\n{WAITS[wait]}")
     assert result.returncode == -signal.SIGINT
@@ -75,7 +80,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some(STEPS, "matmul"))
 def test_a_step_stops_in_the_middle(program, step):
     printed = program(
         LONG
@@ -144,6 +149,7 @@ def test_ctrl_c_in_an_import_of_the_compiler(program, module):
     assert printed == "interrupted\n[2.0, 2.0, 2.0] default_int_handler\n"
 
 
+@pytest.mark.slow
 def test_twice_in_a_row(program):
     printed = program(
         LONG
@@ -163,6 +169,7 @@ check()
     assert printed == 2 * "interrupted\n"
 
 
+@pytest.mark.slow
 def test_a_handler_that_does_not_raise_changes_nothing(program):
     printed = program(
         LONG
@@ -186,6 +193,7 @@ print("right")
     assert printed == "right\n"
 
 
+@pytest.mark.slow
 def test_a_handler_may_use_the_card(program):
     printed = program(
         LONG
@@ -201,6 +209,7 @@ print("values", y[0, 0].item())
     assert printed.splitlines()[1].startswith("values ")
 
 
+@pytest.mark.slow
 def test_an_ignored_ctrl_c_is_ignored(program):
     printed = program(
         LONG + "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsend(0.05)\ny = queue(2)\ntorch.spyre.synchronize()\n"
@@ -217,6 +226,7 @@ def test_the_default_action_kills_at_once(python):
         assert result.returncode == -number and result.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_handler_that_exits(python):
     result = python(
         LONG + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\ny = queue()\nsend(0.2, signal.SIGTERM)\ny.cpu()"
@@ -263,6 +273,7 @@ print(fresh.tolist())
     )
 
 
+@pytest.mark.slow
 def test_other_threads_learn_that_their_work_was_dropped(program):
     printed = program(
         LONG
@@ -329,7 +340,7 @@ CALLBACKS = {
 }
 
 
-@pytest.mark.parametrize("wait", CALLBACKS)
+@pytest.mark.parametrize("wait", some(CALLBACKS, "stream", "another"))
 def test_a_callback_that_waits_for_its_own_stream_is_an_error(program, wait):
     printed = program(
         f"""

@@ -17,14 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.ops.grid import smallest, unit
+from tests.error_bounds import FP32, FUNCTION, accumulation, displacement, product_error, representable, smallest, unit
 
 LARGEST = 2.0**13  # of floats: far from overflow in every format
 LARGEST_INTEGER = 2**20
 LOOSEST = 2.0**-4  # relative: a looser bound would show nothing
-FP32 = 2.0**-24
-ELEMENT = 2.0**-21  # of an op inside another that is computed in fp32
-BITS = {torch.float16: 10, torch.bfloat16: 8, torch.float32: 24}  # SEN169 has one less than fp16
 
 
 class Invalid(Exception):
@@ -80,11 +77,6 @@ def kept(value: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype.is_floating_point:
         return value.double()
     return value.bool() if dtype == torch.bool else value.long()
-
-
-def representable(value: Tensor, dtype: torch.dtype) -> Tensor:
-    mantissa = torch.frexp(value).mantissa * 2.0 ** BITS[dtype]
-    return (mantissa == mantissa.round()) & ((value.abs() >= 2.0**-14) | (value == 0))
 
 
 def rounded(value: Tensor, error: Tensor, dtype: torch.dtype, exactly: bool = True) -> tuple[Tensor, Tensor]:
@@ -150,8 +142,7 @@ def monotone(low: float = -LARGEST, high: float = LARGEST, exactly: bool = False
             _demand(bool(((ref.value - ref.error >= low) & (ref.value + ref.error <= high)).all()), "domain")
         value = call.apply(*(ref.value for ref in refs))
         ends = [call.apply(*(ref.value + sign * ref.error for ref in refs)) for sign in (-1, 1)]
-        error = torch.maximum((ends[0] - value).abs(), (ends[1] - value).abs())
-        return rounded(value, error, call.dtype, exactly)
+        return rounded(value, displacement(value, *ends), call.dtype, exactly)
 
     return _or_discrete(rule)
 
@@ -190,14 +181,14 @@ def _scaled(call: Call) -> tuple[Tensor, Tensor]:
 scaled = _or_discrete(_scaled)
 
 
-def _product(a: Ref, b: Ref) -> Tensor:
-    return a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
+def _off(a: Ref, b: Ref) -> Tensor:
+    return product_error(a.value, a.error, b.value, b.error)
 
 
 def _multiplied(call: Call) -> tuple[Tensor, Tensor]:
     a, b = call.cast(0), call.cast(-1)  # of a square, the same
     value = a.value * b.value
-    return rounded(value, _product(a, b), call.dtype)
+    return rounded(value, _off(a, b), call.dtype)
 
 
 multiplied = _or_discrete(_multiplied)
@@ -224,7 +215,7 @@ def _multiplied_and_added(call: Call) -> tuple[Tensor, Tensor]:
     x, y, z = _wide(call)
     scale = abs(call.parameters["number"])
     inner = scale * y.value * z.value
-    error = x.error + scale * _product(y, z) + unit(call.dtype) * inner.abs()
+    error = x.error + scale * _off(y, z) + unit(call.dtype) * inner.abs()
     return rounded(call.apply(x.value, y.value, z.value), error, call.dtype, exactly=False)
 
 
@@ -300,7 +291,7 @@ def _accumulation(refs: Sequence[Ref], size: Tensor, terms: int) -> Tensor:
     fine = all(ref.exact and bool((ref.value * 4 == (ref.value * 4).round()).all()) for ref in refs)
     if fine and (not size.numel() or float(size.amax()) * 16 < 2**24):
         return torch.zeros_like(size)
-    return terms * FP32 * size
+    return accumulation(terms, size)
 
 
 def _bilinear(call: Call, a: Ref, b: Ref) -> tuple[Tensor, Tensor]:
@@ -387,7 +378,7 @@ def variance(root: bool) -> Rule:
         if root:
             ends = [(value + sign * error).clamp(min=0).sqrt() for sign in (-1, 1)]
             value = value.sqrt()
-            error = torch.maximum((ends[0] - value).abs(), (ends[1] - value).abs()) + ELEMENT * value
+            error = displacement(value, *ends) + FUNCTION * value
         return rounded(value, error, call.dtype, exactly=False)
 
     return rule
@@ -397,7 +388,7 @@ def _times_root(centred: Tensor, off: Tensor, spread: Tensor, spread_off: Tensor
     """Something over the root of something, eps included."""
     root = spread.rsqrt()
     low = (spread - spread_off).clamp(min=1e-5)
-    root_off = torch.maximum(low.rsqrt() - root, root - (spread + spread_off).rsqrt()) + 8 * ELEMENT * root
+    root_off = torch.maximum(low.rsqrt() - root, root - (spread + spread_off).rsqrt()) + 8 * FUNCTION * root
     value = centred * root
     return value, centred.abs() * root_off + off * (root + root_off)
 
@@ -409,7 +400,7 @@ def _affine(call: Call, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
     for i in range(1, len(call.refs)):
         other = call.cast(i)
         if i == 1:
-            normal = Ref(*rounded(value * other.value, _product(normal, other), call.dtype, False), call.dtype)
+            normal = Ref(*rounded(value * other.value, _off(normal, other), call.dtype, False), call.dtype)
         else:
             both = normal.value + other.value, normal.error + other.error
             normal = Ref(*rounded(*both, call.dtype, False), call.dtype)
@@ -437,4 +428,4 @@ def norm(call: Call) -> tuple[Tensor, Tensor]:
     squares, off = rounded(squares, off, call.dtype, exactly=False)
     value = squares.sqrt()
     ends = [(squares + sign * off).clamp(min=0).sqrt() for sign in (-1, 1)]
-    return rounded(value, torch.maximum((ends[0] - value).abs(), (ends[1] - value).abs()), call.dtype, exactly=False)
+    return rounded(value, displacement(value, *ends), call.dtype, exactly=False)

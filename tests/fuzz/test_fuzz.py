@@ -18,16 +18,22 @@ EXIT = "__import__('os')._exit(3)"
 
 
 @pytest.mark.timeout(900)
-def test_programs():
+@pytest.mark.parametrize("count", [100, pytest.param(200, marks=pytest.mark.slow)])
+def test_programs(count):
     """The same ones every time; ``make fuzz`` runs others."""
-    summary = fuzz(range(200), jobs=2)
+    summary = fuzz(range(count), jobs=2)
     report = [f"seed {f.seed}: {f.failure}\n{f.program.code()}" for f in map(shrunk, summary.found[:3])]
     assert not summary.found, "\n\n".join([str(summary), *report])
-    assert summary.count == 200 and summary.compiled > 10
+    assert summary.count == count and summary.compiled > 10
 
 
 @pytest.mark.parametrize(
-    ("count", "plans"), [(20, "few"), pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    ("count", "plans"),
+    [
+        (8, "few"),
+        pytest.param(20, "few", marks=pytest.mark.slow),
+        pytest.param(200, "all", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_plans_change_no_result(count, plans):
     """Cores, LX planning and hints: the same bits, in strict mode too."""

@@ -185,6 +185,15 @@ class TestOps(TestCase):
         if not found:
             pytest.skip("no sample has dtypes and values of the card")
 
+    def samples_with_out(self, op: OpInfo, dtype: torch.dtype) -> Iterator[tuple[Arguments, Arguments, Any]]:
+        """Arguments on the card and on the host, and the host's results, of samples whose results the card can hold."""
+        for given in self.samples(op, dtype):
+            arguments = self.on_card(given)
+            host = to_host(arguments)
+            plain = call(op.op, host)
+            if tensors_of(plain) and all(x.dtype in CARD_DTYPES for x in tensors_of(plain)):
+                yield arguments, host, plain
+
     def on_card(self, arguments: Arguments) -> Arguments:
         if not suites().stays_on_host(self.case):
             return on_card(arguments)
@@ -273,12 +282,7 @@ class TestOps(TestCase):
     @over([op for op in op_db if op.supports_out])
     def test_out(self, device, dtype, op):
         """``out=`` of the right shape, of none, with gaps, in another order, and of another shape, which warns."""
-        for given in self.samples(op, dtype):
-            arguments = self.on_card(given)
-            host = to_host(arguments)
-            plain = call(op.op, host)
-            if not tensors_of(plain) or any(x.dtype not in CARD_DTYPES for x in tensors_of(plain)):
-                continue
+        for arguments, host, plain in self.samples_with_out(op, dtype):
             want = self.expected(op, arguments)
             for make in (torch.ones_like, empty, wider, other_strides, other_shape):
                 on_host, out = out_like(plain, make), out_like(plain, lambda x, make=make: on_card_like(make(x)))
@@ -300,12 +304,7 @@ class TestOps(TestCase):
     @over([op for op in op_db if op.supports_out])
     def test_out_refused(self, device, dtype, op):
         """``out=`` of another dtype raises where it does on the CPU, on another device always."""
-        for given in self.samples(op, dtype):
-            arguments = self.on_card(given)
-            host = to_host(arguments)
-            plain = call(op.op, host)
-            if not tensors_of(plain) or any(x.dtype not in CARD_DTYPES for x in tensors_of(plain)):
-                continue
+        for arguments, host, plain in self.samples_with_out(op, dtype):
             if raised(lambda: call_out(op, host, out_like(plain, torch.empty_like))):  # noqa: B023
                 continue
             for kind in (torch.int32, torch.bool, torch.float16):

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tests.ops.grid import smallest, unit
+from tests.error_bounds import FORMATS, difference, displacement, inside, rounding, smallest, unit
 
 CARD_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64}
 )
-UNIT = {dtype: unit(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 DRAWS = 6
 
 Call = Callable[[Any], Any]  # a computation of some inputs: tensors anywhere in lists, tuples and dictionaries
@@ -51,15 +50,15 @@ def to_host(values: Any) -> Any:
 
 
 def widened(x: Tensor) -> Tensor:
-    return x.double() if x.dtype in UNIT else x
+    return x.double() if x.dtype in FORMATS else x
 
 
 def moved_by_units(x: Tensor, generator: torch.Generator) -> Tensor:
     """Every element of a floating-point tensor a unit up or down."""
-    if x.dtype not in UNIT:
+    if x.dtype not in FORMATS:
         return x
     signs = torch.randint(0, 2, x.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return x.double() * (1 + UNIT[x.dtype] * signs)
+    return x.double() * (1 + unit(x.dtype) * signs)
 
 
 class Expected:
@@ -105,7 +104,7 @@ class Expected:
         assert type(got) is type(plain), f"result {i} is a {type(got).__name__}, not a {type(plain).__name__}"
         if isinstance(plain, float):
             want = self.wide[i] if self.wide is not None else plain
-            torch.testing.assert_close(got, want, rtol=self.roundings * UNIT[torch.float32], atol=0, equal_nan=True)
+            torch.testing.assert_close(got, want, rtol=self.roundings * unit(torch.float32), atol=0, equal_nan=True)
         else:
             assert got == plain, f"result {i} is {got}, not {plain}"
 
@@ -118,20 +117,21 @@ class Expected:
             got, plain = got.to_dense(), plain.to_dense()
         found = got.detach().cpu()
         wide = self.wide[i] if self.wide is not None else plain
-        if plain.dtype not in UNIT:
+        if plain.dtype not in FORMATS:
             close = plain.is_floating_point() or plain.is_complex()
             torch.testing.assert_close(found, plain, equal_nan=True, **({} if close else {"rtol": 0, "atol": 0}))
             return
         want = wide.double()
         if same_bits([found], [plain]):
             return
-        bound = self.roundings * UNIT[plain.dtype] * want.abs() + smallest(plain.dtype)
+        bound = _finite(rounding(want, plain.dtype, self.roundings) + smallest(plain.dtype))
         if not inside(found, want, bound).all():
-            error = 4 * (plain.double() - want).abs().nan_to_num(0, 0, 0)
+            error = 4 * _finite(displacement(want, plain.double()))
             bound = bound + error + self.roundings * self._spread(i, want)
             if self.roundings > 1:
-                bound = bound + self.roundings * UNIT[plain.dtype] * largest(want) + largest(error)
-        assert inside(found, want, bound).all(), f"result {i}: {_difference(found, want, bound)}"
+                bound = bound + rounding(largest(want), plain.dtype, self.roundings) + largest(error)
+            bound = _finite(bound)
+        assert inside(found, want, bound).all(), f"result {i}: {difference(found, want, bound)}"
 
     def _spread(self, i: int, want: Tensor) -> Tensor:
         """How far a result moves when the inputs move by a unit each, at most over some draws."""
@@ -140,7 +140,7 @@ class Expected:
         for _ in range(DRAWS):
             moved = self._widely(lambda x: moved_by_units(x, generator))
             if moved is not None:
-                spread = spread.maximum((moved[i].double() - want).abs().nan_to_num(0, 0, 0))
+                spread = spread.maximum(_finite(displacement(want, moved[i].double())))
         return spread
 
 
@@ -149,17 +149,9 @@ def largest(x: Tensor) -> Tensor:
     return x[x.isfinite()].abs().max() if x.isfinite().any() else torch.zeros(())
 
 
-def inside(found: Tensor, want: Tensor, bound: Tensor) -> Tensor:
-    bound = bound.nan_to_num(0, 0, 0)
-    low, high = (want - bound).to(found.dtype), (want + bound).to(found.dtype)
-    return (found >= low) & (found <= high) | (found.isnan() & want.isnan()) | (found == want)
-
-
-def _difference(found: Tensor, want: Tensor, bound: Tensor) -> str:
-    wrong = ~inside(found, want, bound)
-    at = tuple(wrong.nonzero()[0].tolist()) if wrong.dim() else ()
-    counts = f"{int(wrong.sum())} of {wrong.numel()} differ"
-    return f"{counts}; at {at}: {found[at].item()}, not {want[at].item()} ± {bound[at].item()}"
+def _finite(bound: Tensor) -> Tensor:
+    """Where a reference is not finite, the result must be the same: it has no bound."""
+    return bound.nan_to_num(0, 0, 0)
 
 
 def same_bits(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:

@@ -76,6 +76,7 @@ COMPUTE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", ["0", "1"])
 def test_little_lx_is_enough(program, tmp_path, share):
     """For the smallest tiles, and nothing stays; or for all that stays and the smallest tiles."""

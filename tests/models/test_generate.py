@@ -180,7 +180,7 @@ def test_ladders_follow_their_settings() -> None:
     assert all(size % 64 == 0 for size in sizes.sizes)
 
 
-@pytest.mark.parametrize("name", ["llama", "granite_hybrid"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("granite_hybrid", marks=pytest.mark.slow)])
 def test_states_and_attentions_are_those_of_the_tokens(name):
     """Neither of the padding before a prompt nor of slots that the cache has free."""
     host = tiny.decoder(name).half()

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,40 +19,12 @@ import torch_spyre
 
 transformers = pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from torch_spyre import compile_time  # noqa: E402
 from torch_spyre.cli import main  # noqa: E402
 from torch_spyre.models import divergence, generation, limits, loading, presets, report, run  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
-
-TINY = dict(
-    vocab_size=320,
-    hidden_size=128,
-    intermediate_size=256,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    head_dim=64,
-    max_position_embeddings=256,
-    eos_token_id=None,
-    bos_token_id=None,
-)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama on disk, without a tokenizer."""
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("model")
-    AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).half().save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def copied(tiny: Path, tmp_path: Path) -> Path:
-    """The same, to be damaged."""
-    return Path(shutil.copytree(tiny, tmp_path / "copy"))
 
 
 def rows(report: str) -> dict[str, str]:

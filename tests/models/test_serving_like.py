@@ -52,6 +52,11 @@ def _serve(count: int, longest: int, sample: int, **options: Any) -> None:
     assert max(resident[count // 2 :]) - max(resident[: count // 2]) < 8 << 20
 
 
+def test_six_prompts_eagerly() -> None:
+    _serve(6, longest=8, sample=2)
+
+
+@pytest.mark.slow
 def test_twenty_prompts_eagerly() -> None:
     _serve(20, longest=24, sample=4)
 

@@ -14,38 +14,12 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 from torch_spyre.cli import main  # noqa: E402
 from torch_spyre.model_utils import load_model_to_spyre  # noqa: E402
 from torch_spyre.models import limits, loading  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
-
-TINY = dict(
-    vocab_size=320,
-    hidden_size=128,
-    intermediate_size=256,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    head_dim=64,
-    max_position_embeddings=256,
-    eos_token_id=None,
-    bos_token_id=None,
-)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("model")
-    AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).half().save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def copied(tiny: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny, tmp_path / "model"))
 
 
 @pytest.fixture
@@ -168,7 +142,7 @@ def test_architectures_that_are_no_models(copied):
 
 
 @pytest.mark.parametrize("way", ["up", "absolute", "link", "folder", "inside"])
-def test_an_index_stays_in_its_directory(copied, tmp_path, capsys, way):
+def test_an_index_stays_in_its_directory(tiny, copied, tmp_path, capsys, way):
     outside = tmp_path / "outside.safetensors"
     shutil.move(copied / "model.safetensors", outside)
     name = {"up": "../outside.safetensors", "absolute": str(outside)}.get(way, "part.safetensors")
@@ -180,7 +154,7 @@ def test_an_index_stays_in_its_directory(copied, tmp_path, capsys, way):
     elif way == "inside":
         shutil.move(outside, copied / "real.safetensors")
         (copied / name).symlink_to("real.safetensors")
-    names = AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).state_dict()
+    names = AutoModelForCausalLM.from_pretrained(tiny).state_dict()
     change(copied / "model.safetensors.index.json", metadata={}, weight_map=dict.fromkeys(names, name))
     if way == "inside":
         assert main(["run", str(copied), "--prompt", "a", "--max-new-tokens", "1"]) == 0

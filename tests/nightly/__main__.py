@@ -40,7 +40,7 @@ def main() -> int:
     (state / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     (state / "summary.txt").write_text(summary.text(found) + "\n")
     print(summary.text(found))
-    return 1 if any(outcome.failed for outcome in outcomes) else 0
+    return 0 if all(outcome.ok for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

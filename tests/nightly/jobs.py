@@ -15,8 +15,8 @@ class Job:
     """A command in the root of the repository, and how long it is expected to take.
 
     ``{result}`` in the command is the file that it writes its counts to: JUnit's XML, or JSON with ``passed``,
-    ``failed`` and ``skipped``. A command without one counts as one test, by its exit code. ``needs``: a file without
-    which there is nothing to run.
+    ``failed`` and ``skipped``. A command without one counts as one test, by its exit code. ``{kept}`` is a file of the
+    command's own, which it finds again after an interruption. ``needs``: a file without which there is nothing to run.
     """
 
     name: str
@@ -26,18 +26,28 @@ class Job:
     needs: str = ""
 
 
+# What other jobs run: with these options, the slow tests are those that have no job of their own.
+_ELSEWHERE = (
+    "--ignore=tests/generic",
+    "--ignore=tests/ops",
+    "--deselect",
+    "tests/fuzz/test_fuzz.py::test_plans_change_no_result[200-all]",
+)
+
+
 def table(jobs: int) -> list[Job]:
     """Every job; each may use so many processes."""
     return [
         Job("card tests", "card", ("build/dev/card_tests",), 1),
-        *_pytest("slow tests", "tests", 8, 12, jobs, "-m", "slow", "--ignore=tests/generic"),
-        *_pytest("generic ops", "tests/generic", 8, 15, jobs),
-        Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs)), 60),
+        *_pytest("slow tests", "tests", 6, 4, jobs, "-m", "slow", *_ELSEWHERE),
+        *_pytest("op grid", "tests/ops", 3, 4.5, jobs, "-m", "slow"),
+        *_pytest("generic ops", "tests/generic", 2, 4, jobs),
+        Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs), "--counts", "{result}"), 15),
         *_fuzz(10, 1000, jobs),
         *_plans(4, 50, jobs),
-        *_mutation(25, 2000, jobs),
-        Job("models", "models", _python("tests.models.tracker"), 30),
-        Job("architectures", "models", _python("tests.models.sweep"), 90, needs="tests/models/sweep"),
+        *_mutation(5, 10_000, jobs),
+        Job("models", "models", _python("tests.models.tracker", "--counts", "{result}"), 8),
+        *_sweep(2, jobs),
     ]
 
 
@@ -55,17 +65,23 @@ def _pytest(layer: str, where: str, parts: int, minutes: float, jobs: int, *more
 def _fuzz(parts: int, count: int, jobs: int) -> Iterator[Job]:
     for part in range(parts):
         chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
-        yield Job(f"fuzz {part + 1}", "fuzz", _python("tests.fuzz", *chosen), 6)
+        yield Job(f"fuzz {part + 1}", "fuzz", _python("tests.fuzz", *chosen), 3)
 
 
 def _plans(parts: int, count: int, jobs: int) -> Iterator[Job]:
     for part in range(parts):
         chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
-        yield Job(f"fuzz plans {part + 1}", "fuzz plans", _python("tests.fuzz", "--plans", *chosen), 10)
+        yield Job(f"fuzz plans {part + 1}", "fuzz plans", _python("tests.fuzz", "--plans", *chosen), 4.5)
 
 
 def _mutation(parts: int, count: int, jobs: int) -> Iterator[Job]:
     for part in range(parts):
         cases = ("--count", str(count), "--first", str(part * count), "--seed", "1")
         chosen = (*cases, "--jobs", str(max(jobs // 2, 1)), "--json", "{result}")  # of pairs of processes
-        yield Job(f"mutation {part + 1}", "mutation", _python("tests.mutation", *chosen), 2)
+        yield Job(f"mutation {part + 1}", "mutation", _python("tests.mutation", *chosen), 2.5)
+
+
+def _sweep(parts: int, jobs: int) -> Iterator[Job]:
+    for part in range(1, parts + 1):
+        chosen = ("--shard", f"{part}/{parts}", "--jobs", str(jobs), "--json", "{kept}", "--counts", "{result}")
+        yield Job(f"architectures {part}", "architectures", _python("tests.models.sweep", *chosen), 5)

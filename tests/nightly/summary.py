@@ -20,7 +20,8 @@ def summarize(outcomes: Sequence[Outcome], commit: str, missing: Sequence[str] =
         ran = layer["passed"] + layer["failed"]
         layer["rate"] = layer["passed"] / ran if ran else None
     notes = [asdict(each) for each in outcomes if each.note]
-    return {"commit": commit, "layers": layers, "notes": notes, "missing": list(missing)}
+    minutes = sum(each.minutes for each in outcomes)
+    return {"commit": commit, "layers": layers, "minutes": minutes, "notes": notes, "missing": list(missing)}
 
 
 def text(summary: dict[str, Any]) -> str:
@@ -30,7 +31,8 @@ def text(summary: dict[str, Any]) -> str:
         rate = "-" if layer["rate"] is None else f"{100 * layer['rate']:.2f} %"
         counts = "".join(f"{layer[key]:>9}" for key in ("passed", "failed", "skipped"))
         lines.append(f"{name:<14}{counts}{rate:>10}{layer['minutes']:>9.1f}")
-    lines += [f"{each['name']}: {each['note']}" for each in summary["notes"]]
+    lines.append(f"{'all':<14}{'':>37}{summary['minutes']:>9.1f}")
+    lines += [f"{each['name']}: {'' if each['ok'] else 'FAILED, '}{each['note']}" for each in summary["notes"]]
     if summary["missing"]:
         lines.append(f"not run: {', '.join(summary['missing'])}")
     return "\n".join(lines)

@@ -142,6 +142,32 @@ def test_shards_are_all_jobs_once_and_about_as_long():
         assert shards == [runner.shard(every[::-1], part, parts) for part in range(1, parts + 1)]
 
 
+def test_a_night_is_short_enough():
+    every = jobs.table(2)
+    assert sum(job.minutes for job in every) <= 150
+    assert all(sum(job.minutes for job in runner.shard(every, part, 2)) <= 75 for part in (1, 2))
+
+
+def test_failures_that_a_command_tolerates_are_counted_and_end_well(tmp_path):
+    (outcome,) = run([python("tolerates", COUNTS % (2, 0), "{result}")], tmp_path / "state")
+    assert (outcome.passed, outcome.failed, outcome.ok) == (5, 2, True)
+
+
+def test_a_command_finds_what_it_kept_until_it_is_retried(tmp_path):
+    keep = "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(len(open(sys.argv[1]).read()) % 2)"
+    job = python("keeps", keep, "{kept}")
+    assert not run([job], tmp_path / "state")[0].ok
+    kept = tmp_path / "state/keeps.kept"
+    assert kept.read_text() == "x"
+    (tmp_path / "state/keeps.json").unlink()  # as if it had been interrupted
+    assert run([job], tmp_path / "state")[0].ok and kept.read_text() == "xx"
+    kept.write_text("")
+    (tmp_path / "state/keeps.json").unlink()
+    assert not run([job], tmp_path / "state")[0].ok
+    kept.write_text("to be forgotten")
+    assert not run([job], tmp_path / "state", retry=True)[0].ok and kept.read_text() == "x"
+
+
 def test_the_table_has_names_of_its_own():
     every = jobs.table(2)
     assert len({job.name for job in every}) == len(every)
@@ -169,6 +195,14 @@ def test_the_state_is_that_of_a_commit(tmp_path):
     changed = runner.commit(tmp_path)
     git("commit", "-am", "two")
     assert len({first, changed, runner.commit(tmp_path)}) == 3 and changed.startswith(first)
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / runner.GENERATED[0]
+    page.write_text("1")
+    git("add", ".")
+    git("commit", "-m", "three")
+    third = runner.commit(tmp_path)
+    page.write_text("2")  # by a job of this run
+    assert runner.commit(tmp_path) == third
 
 
 def test_pytest_runs_in_parts(tmp_path):
@@ -182,16 +216,18 @@ def test_pytest_runs_in_parts(tmp_path):
 
 
 def test_one_summary():
-    outcomes = [runner.Outcome("a 1", "a", 3, 1, 0, 1.5, "a.log"), runner.Outcome("a 2", "a", 4, 0, 2, 0.5)]
+    outcomes = [runner.Outcome("a 1", "a", 3, 1, 0, 1.5, "a.log", False), runner.Outcome("a 2", "a", 4, 0, 2, 0.5)]
     found = summary.summarize([*outcomes, runner.Outcome("b", "b", 0, 0, 1, 0.0, "there is no x")], "abc", ["c"])
     assert found["layers"]["a"] == {"passed": 7, "failed": 1, "skipped": 2, "minutes": 2.0, "rate": 0.875}
+    assert found["minutes"] == 2.0
     assert json.loads(json.dumps(found)) == found
     assert summary.text(found).splitlines() == [
         "commit abc",
         "layer            passed   failed  skipped      rate  minutes",
         "a                     7        1        2   87.50 %      2.0",
         "b                     0        0        1         -      0.0",
-        "a 1: a.log",
+        "all                                                      2.0",
+        "a 1: FAILED, a.log",
         "b: there is no x",
         "not run: c",
     ]

@@ -12,7 +12,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``case``: every case of the file's ROWS; ``cases``: groups of them that are compiled together."""
     rows = getattr(metafunc.module, "ROWS", ())
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", grid.parameters(rows))
+        # A run without slow tests makes none: there are eight for each of the others.
+        metafunc.parametrize("case", grid.parameters(rows, slow=metafunc.config.option.markexpr != "not slow"))
     if "cases" in metafunc.fixturenames:
         metafunc.parametrize("cases", grid.groups(rows))
 

@@ -1,11 +1,13 @@
 """The grid that op tests run over: rows (an op each) by shapes, dtypes, layouts of the inputs and core counts.
 
-A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes some in
-which every two values meet: each op with each shape, each shape with each layout and so on, of six shapes and layouts.
-`make test-all` takes all shapes and layouts, and for each op its own set: every three values meet, one an op.
+A test file is a table of rows and one test of ``case``. The full grid has a million points. `make test` takes a few of
+each op: one of each dtype, no shape or layout twice, and over all ops every two values meet. `make nightly` adds two
+sets: every op with every shape, layout and core count (six of each); and for each op its own set of all shapes and
+layouts, in which every three values meet, one of them the op.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from tests.error_bounds import accumulation, difference, inside, rounding, same, smallest
 from torch_spyre import _C
 from torch_spyre._inductor import config
 
@@ -129,12 +132,7 @@ def _reversed(x: Tensor) -> Tensor:
     return x.permute(order).contiguous().to("spyre").permute(order)
 
 
-# --- tolerances: facts/hardware of the card's formats, in the words of the documentation
-
-
-def unit(dtype: torch.dtype) -> float:
-    """What rounding may change, relative: a unit of SEN169, and half a one of bf16, which has fewer bits."""
-    return {torch.float16: 2**-9, torch.bfloat16: 2**-9 + 2**-8, torch.float32: 2**-21}[dtype]
+# --- tolerances: the kind of an op, from which tests/error_bounds.py derives how far its result may be off
 
 
 def exact(*inputs: Any) -> None:
@@ -151,7 +149,7 @@ def total(function: Callable[..., Any], terms: Callable[..., int]) -> Bound:
 
     def bound(*inputs: Any) -> Any:
         absolute = [x.abs() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
-        return pytree.tree_map(lambda y: terms(*inputs) * 2**-24 * y, function(*absolute))
+        return pytree.tree_map(lambda y: accumulation(terms(*inputs), y), function(*absolute))
 
     return bound
 
@@ -232,17 +230,54 @@ def spaced(values: tuple, most: int) -> tuple:
     return tuple(values[i * len(values) // most] for i in range(most)) if len(values) > most else values
 
 
-def parameters(rows: Sequence[Row]) -> list[Any]:
-    """pytest's parameters: the sample, and the rest marked slow."""
+def sample(rows: Sequence[Row], least: int = 3) -> list[Case]:
+    """A few cases of each row: every dtype, and shapes, layouts and core counts of which no two are alike.
+
+    Rows of one kind share the grid: between them, every two of shape, dtype, layout and core count meet where there are
+    rows enough.
+    """
+    kinds: dict[tuple, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.shapes, row.dtypes, row.layouts), []).append(row)
+    found = []
+    for axes, alike in kinds.items():
+        met: Counter = Counter()
+        draw = random.Random(0)
+        for row in alike:
+            mine: list[Case] = []
+            for i in range(max(len(row.dtypes), least)):
+                drawn = [[draw.choice(axis) for axis in (*axes, CORES)] for _ in range(50)]
+                points = [Case(row, shape, row.dtypes[i % len(row.dtypes)], *rest) for shape, _, *rest in drawn]
+                best = min(points, key=lambda case: (_repeats(case, mine), sum(met[pair] for pair in _pairs(case))))  # noqa: B023
+                met.update(_pairs(best))
+                mine.append(best)
+            found += mine
+    return found
+
+
+def _pairs(case: Case) -> list[tuple]:
+    return list(combinations(enumerate((case.shape, case.dtype, case.layout, case.cores)), 2))
+
+
+def _repeats(case: Case, others: Sequence[Case]) -> int:
+    """How many coordinates it shares with cases of the same row."""
+    return sum((case.shape == o.shape) + (case.layout == o.layout) + (case.cores == o.cores) for o in others)
+
+
+def parameters(rows: Sequence[Row], slow: bool = True) -> list[Any]:
+    """pytest's parameters: the sample; and, if ``slow``, the rest marked so."""
     assert len({row.name for row in rows}) == len(rows), "rows need names of their own"
-    few = {str(case): case for case in cases(rows, most=6)}
-    rest = {str(case): case for row in rows for case in cases([row], most=99) if str(case) not in few}
-    slow = [pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items()]
-    return [*(pytest.param(case, id=name) for name, case in few.items()), *slow]
+    few = {str(case): case for case in sample(rows)}
+    quick = [pytest.param(case, id=name) for name, case in few.items()]
+    if not slow:
+        return quick
+    wide = [*cases(rows, most=6), *(case for row in rows for case in cases([row], most=99))]
+    rest = {str(case): case for case in wide if str(case) not in few}
+    return [*quick, *(pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in rest.items())]
 
 
 def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
-    """Rows in groups that are compiled together, with a case of each; the first round is the sample's."""
+    """Rows in groups that are compiled together, with a case of each; every second of the first round is not slow."""
     found = []
     for turn in range(4):
         for at in range(0, len(rows), size):
@@ -251,7 +286,7 @@ def groups(rows: Sequence[Row], size: int = 12) -> list[Any]:
                 shapes = [shape for shape in row.shapes if shape and 0 not in shape]
                 shape, layout = shapes[(i + at // size) % len(shapes)], row.layouts[i % len(row.layouts)]
                 together.append(Case(row, shape, row.dtypes[turn % len(row.dtypes)], layout, CORES[-1 - turn % 4]))
-            marks = [pytest.mark.slow] if turn else []
+            marks = [pytest.mark.slow] if turn or at // size % 2 else []
             name = f"{together[0].row.name}..{together[-1].row.name}-{turn}"
             found.append(pytest.param(together, id=name, marks=marks))
     return found
@@ -283,14 +318,9 @@ def reference(row: Row, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
         if more is None or not shape.dtype.is_floating_point:
             bounds.append(None)
         else:
-            rounding = row.roundings * unit(shape.dtype) * y.double().abs()
-            bounds.append((rounding + more).nan_to_num(0, 0, 0) + smallest(shape.dtype))
+            off = rounding(y, shape.dtype, row.roundings) + more
+            bounds.append(off.nan_to_num(0, 0, 0) + smallest(shape.dtype))
     return want, bounds, like
-
-
-def smallest(dtype: torch.dtype) -> float:
-    """Numbers below have lost bits: fp16 keeps less than the card there, SEN169 nothing."""
-    return {torch.float16: 2**-24, torch.bfloat16: 2**-31, torch.float32: 2**-126}[dtype]
 
 
 def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
@@ -300,32 +330,9 @@ def compare(got: Sequence[Tensor], row: Row, inputs: Sequence[Tensor]) -> None:
         assert g.device.type == "spyre" and g.dtype == shape.dtype and g.shape == shape.shape
         found = g.cpu()
         if bound is None:
-            assert same(found, w.to(shape.dtype)), _difference(found, w, torch.zeros(()))
+            assert same(found, w.to(shape.dtype)), difference(found, w, torch.zeros(()))
         else:
-            low, high = (w - bound).to(found.dtype), (w + bound).to(found.dtype)
-            inside = (found >= low) & (found <= high) | (found.isnan() & w.isnan()) | (found == w)
-            assert inside.all(), _difference(found, w, bound)
-
-
-def same(a: Tensor, b: Tensor) -> bool:
-    """Equal bit for bit, apart from which NaN."""
-    if a.dtype.is_floating_point:
-        known = ~a.isnan()
-        return (
-            torch.equal(known, ~b.isnan())
-            and torch.equal(a[known], b[known])
-            and torch.equal(a[known].signbit(), b[known].signbit())
-        )
-    return torch.equal(a, b)
-
-
-def _difference(got: Tensor, want: Tensor, bound: Tensor) -> str:
-    off = ((got.double() - want.double()).abs() - bound).nan_to_num(9e9)
-    at = int(off.argmax()) if off.numel() else 0
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), off.shape)) if off.dim() else ()
-    limit = bound.expand_as(off)[place].item() if bound.dim() or place == () else bound.item()
-    wrong = int((off > 0).sum())
-    return f"{wrong} of {off.numel()} differ; at {place}: {got[place].item()}, not {want[place].item()} ± {limit}"
+            assert inside(found, w, bound).all(), difference(found, w, bound)
 
 
 def check(case: Case) -> None:

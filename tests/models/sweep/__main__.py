@@ -42,6 +42,8 @@ def main() -> int:
         found = {name: found[name] for name in chosen if name in found}
     else:
         page.write(found)
+    if options.counts is not None:
+        options.counts.write_text(json.dumps(page.counts(found)))
     print(page.summary(found))
     return 0 if page.share(found) >= ENOUGH else 1
 
@@ -140,6 +142,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=ROOT / "build/sweep.jsonl", help="where results are kept")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--fresh", action="store_true", help="run what has a result as well")
+    parser.add_argument("--counts", type=Path, help="where to write how many are right, wrong and were not made")
     parser.add_argument("--page", action="store_true", help="write the table of docs/models.md")
     return parser.parse_args()
 

@@ -23,6 +23,12 @@ def share(found: dict[str, Any]) -> float:
     return sum(map(is_right, made)) / max(1, len(made))
 
 
+def counts(found: dict[str, Any]) -> dict[str, int]:
+    made = [result for result in found.values() if was_made(result)]
+    right = sum(map(is_right, made))
+    return {"passed": right, "failed": len(made) - right, "skipped": len(found) - len(made)}
+
+
 def summary(found: dict[str, Any]) -> str:
     made = {name: result for name, result in found.items() if was_made(result)}
     right = sum(map(is_right, made.values()))
