@@ -324,7 +324,7 @@ def test_a_dlpack_tensor_is_an_ordinary_one():
 
 def test_dlpack_to_other_devices_is_refused():
     x = torch.ones(2, device="spyre")
-    with pytest.raises(BufferError, match="lies in sticks.* no other device can read its memory.*tensor.cpu()"):
+    with pytest.raises(BufferError, match="is laid out in sticks.* no other device can read its memory.*tensor.cpu()"):
         x.__dlpack__(dl_device=(torch.utils.dlpack.DLDeviceType.kDLCPU, 0))
     with pytest.raises((BufferError, RuntimeError), match="nsupported device"):
         numpy.from_dlpack(x)
