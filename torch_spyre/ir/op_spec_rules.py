@@ -59,7 +59,7 @@ def loop_space(spec: OpSpec) -> dict[str, tuple[int, int]]:
 
 
 def points_per_core(spec: OpSpec) -> dict[str, int]:
-    """How many points of each loop a core takes: what lies in LX has the size of that."""
+    """How many points of each loop a core takes, which is also the size of what it has in LX."""
     units: dict[str, int] = {}
     for arg in spec.args:
         elements = arg.device_dtype.elems_per_stick()
