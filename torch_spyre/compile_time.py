@@ -21,7 +21,7 @@ class Spent:
 
 
 class _Thread(threading.local):
-    """What a thread is doing: how deep it is in the compiler, since when, and who wants to know."""
+    """Whether a thread is in the compiler, since when, and the watchers that add up its time."""
 
     def __init__(self) -> None:
         self.depth, self.began = 0, 0.0
@@ -59,7 +59,7 @@ def watched() -> Iterator[Spent]:
     """Adds up what this thread spends in the compiler inside, Dynamo included."""
     spent = Spent()
     _thread.watching.append(spent)
-    dynamo = sys.modules.get("torch._dynamo.callback")  # who compiles has imported it
+    dynamo = sys.modules.get("torch._dynamo.callback")  # a program that compiles has imported it
     if dynamo is not None:
         dynamo.callback_handler.register_start_callback(_begin)
         dynamo.callback_handler.register_end_callback(_end)

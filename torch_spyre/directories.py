@@ -1,8 +1,8 @@
 """Directories that only the caller can have written, and files in them; all by descriptor.
 
-A path is walked once, without following a link, and what was checked is what is then used: nobody can put something
-else in its place in between. A directory that is *private* belongs to the caller and nobody else can open it. Those on
-the way to it belong to the caller or to the system, and strangers cannot rename what is in them.
+A path is walked once, without following a link, and what was checked is what is then used: it cannot be
+exchanged in between. A directory that is *private* belongs to the caller, and no other user can open it. Those on the
+way to it belong to the caller or to the system, and strangers cannot rename what is in them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 _WAY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in the place of a file keeps nobody waiting
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in the place of a file does not block
 _EXCHANGE = 2  # RENAME_EXCHANGE of linux/fs.h
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
@@ -118,7 +118,7 @@ def write_files(directory: int, files: Mapping[str, bytes], mode: int = 0o600) -
 
 
 def new_name(prefix: str) -> str:
-    """A name that nobody has."""
+    """A name that is not taken."""
     return f"{prefix}{secrets.token_hex(8)}"
 
 

@@ -1,4 +1,4 @@
-"""What the compiler tells: log lines, the IR around every pass, and files of a compile.
+"""Logging: log lines, the IR after every pass, and the files of a compile.
 
 ``SPYRE_INDUCTOR_LOG=1`` turns logging on, ``SPYRE_INDUCTOR_LOG_LEVEL`` sets how much (INFO), ``SPYRE_LOG_FILE`` where
 to (standard error). ``TORCH_LOGS="+torch_spyre"`` works too. Files are written under ``TORCH_COMPILE_DEBUG=1``.
@@ -58,7 +58,7 @@ def dump_pass(kernel_name: str, title: str, ir: object) -> None:
 
 
 def artifact_directory() -> Path | None:
-    """Where files of the compile under way go; None when none is, or when nobody asked for files."""
+    """Where the running compile writes its files; None outside of a compile, or if files were not asked for."""
     if _directory.get() is not None:
         return _directory.get()
     inductor = sys.modules.get("torch._inductor.virtualized")
@@ -68,7 +68,7 @@ def artifact_directory() -> Path | None:
 
 @contextmanager
 def artifacts_in(directory: Path | None) -> Iterator[None]:
-    """Files go here inside: kernels are compiled when they first run, after their graph."""
+    """Inside, files go here: kernels are compiled when they first run, after their graph."""
     token = _directory.set(directory)
     try:
         yield

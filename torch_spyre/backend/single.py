@@ -14,6 +14,8 @@ from .. import _C
 from ..card.description import STICK_BYTES
 from ..device.streams import current_stream
 from ..ir import superdsc
+from ..ir.step import compute_step
+from ..ops.table import OPS
 from .compile import compile_bundle
 
 Array = npt.NDArray[Any]
@@ -166,7 +168,8 @@ def _move(memory: list[torch.Tensor], tensor: Tensor, dense: torch.Tensor, put: 
     element = STICK_BYTES // dense.device_tensor_layout().elems_per_stick()  # type: ignore[attr-defined]
     strides = [element * int(np.prod(extents[i + 1 :])) for i in range(len(extents))]
     row = {"argument": len(memory), "strides": strides, "format": tensor.operand["format"]}
-    step = {"op": "copy", "extents": extents, "operands": [tensor.operand, row] if put else [row, tensor.operand]}
+    operands = [tensor.operand, row] if put else [row, tensor.operand]
+    step = compute_step(OPS["copy"], extents, [1] * len(extents), operands)
     sizes = [t.device_tensor_layout().device_bytes() for t in (*memory, dense)]  # type: ignore[attr-defined]
     steps = [{"type": "Compute", "program": {"steps": [step]}}]
     _C.launch_jobplan(_C.prepare_kernel({"name": "place", "arguments": sizes, "steps": steps}), [*memory, dense])

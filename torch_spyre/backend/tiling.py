@@ -45,8 +45,8 @@ def _points(step: dict[str, Any]) -> list[int]:
 def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     """Points of each dimension such that two tiles of every operand fit, one at work and one on its way.
 
-    A core's whole part where it fits. Otherwise outer dimensions are halved before inner ones, so that what lies
-    together is loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
+    A core's whole slice where it fits. Otherwise outer dimensions are halved before inner ones, so that neighbours in
+    memory are loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
     before every other has come down to its own. Raises TooLittleLX where the smallest are too large.
     """
     units, tile = _units(step), _points(step)
@@ -107,7 +107,7 @@ def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
 
 
 def _units(step: dict[str, Any]) -> list[int]:
-    """Whole sticks of what lies along a dimension; stick sizes are powers of two."""
+    """The points of each dimension that make whole sticks of every operand along it; stick sizes are powers of two."""
     units = [1] * len(step["extents"])
     for operand in step["operands"]:
         if operand.get("stick", -1) >= 0:

@@ -2,9 +2,9 @@
 
 An entry is a directory of files, among them a manifest that says what is in the others, under the hash of everything
 that it was made from, so nothing ever has to be invalidated. Entries are written aside and moved into place in one
-step; one that does not read back as it was written is made again. Processes share entries without locks: whoever loses
-a race misses, and never sees half an entry. What is being written is locked, so that others see whether a process still
-does or was killed over it.
+step; one that does not read back as it was written is made again. Processes share entries without locks: one that loses
+a race misses, and never sees half an entry. An entry that is being written is locked, so that other processes see
+whether its writer still runs or was killed.
 
 Entries are trusted like code, so the folder and all in it are private to the caller (:mod:`torch_spyre.directories`).
 Where they are not, or cannot be made or written, everything is made anew, and a warning says so once.
@@ -221,7 +221,7 @@ def _lock_of(parent: int, name: str, operation: int) -> int:
 
 
 def _sweep(folder: int) -> None:
-    """Remove what processes that were killed left aside: nobody holds its lock. What has another name is not ours."""
+    """Remove what killed processes left aside, whose locks are free. Files with other names are not ours."""
     with suppress(FileNotFoundError), directories.inside(folder, ASIDE) as all_of_them:
         for name in filter(_OWN.fullmatch, os.listdir(all_of_them)):
             with suppress(OSError):
@@ -231,7 +231,7 @@ def _sweep(folder: int) -> None:
 
 
 def _remove(folder: int, key: str) -> None:
-    """Take an entry away in one step; who is reading it meets the end of a file and makes it again."""
+    """Remove an entry in one step. A process that is reading it meets the end of a file and makes it again."""
     with suppress(OSError), aside(folder) as beside, directories.inside(folder, key[:2]) as shelf:
         os.rename(key, key, src_dir_fd=shelf, dst_dir_fd=beside)
 

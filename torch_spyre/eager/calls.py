@@ -1,4 +1,4 @@
-"""Eager ops on the card: a call becomes a graph of one op and takes the compiler's road.
+"""Eager ops on the card: a call becomes a graph of one op and goes through the compiler.
 
 ``_C`` asks :func:`compile_call` once per signature of a call and keeps the answer; what follows runs without Python.
 """

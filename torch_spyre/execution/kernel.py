@@ -21,7 +21,7 @@ log = logging.get_logger(__name__)
 
 
 def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
-    """What runs a kernel on inputs that lie like these, None if nothing has to; and descriptions of its outputs."""
+    """The job plan of a kernel for inputs with these layouts, None if there is nothing to run; and its outputs."""
     plan, code = _prepared(kernel.to_json(), inputs)
     return plan, code["outputs"]
 
@@ -45,7 +45,7 @@ def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
 
 
 def _prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
-    """What runs a description, which may be wrong if it was found: then this fails, and not a launch."""
+    """The job plan of a description. One from disk may be wrong: this fails then, and not a launch."""
     for size, stride in description["inputs"]:
         _check_place(size, stride)
     for output in description["outputs"]:
@@ -58,7 +58,7 @@ def _prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, 
 
 
 class SpyreKernel(_C.CompiledKernel):
-    """A kernel in loop IR. Called with its inputs, gives its outputs; compiles once per way that the inputs may lie.
+    """A kernel in loop IR. Called with its inputs, gives its outputs; compiles once per signature of its inputs.
 
     Without a device it runs where its first input is.
     """
@@ -70,7 +70,7 @@ class SpyreKernel(_C.CompiledKernel):
         self._lock = threading.Lock()
 
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Adds the variant for inputs that lie like these; a call that finds none asks for it."""
+        """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it."""
         with self._lock:
             if self.has_variant(inputs):  # another thread was first
                 return

@@ -1,4 +1,4 @@
-"""Who wants to know what compiled code launches, and what it is told."""
+"""Listeners to the launches of compiled code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _C
 
 @dataclass(frozen=True)
 class Launch:
-    """A plan on its way to the card, and the description that it was prepared from."""
+    """A job plan that is launched, and the description that it was prepared from."""
 
     plan: _C.JobPlan
     code: dict[str, Any]

@@ -1,4 +1,4 @@
-"""How a SuperDSC writes the division of work over cores: maps by core, and affine folds. Emitter and rules share it."""
+"""The core split in a SuperDSC: how it writes the division of loops over cores. Emitter and rules share it."""
 
 from __future__ import annotations
 

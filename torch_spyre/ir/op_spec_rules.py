@@ -59,7 +59,7 @@ def loop_space(spec: OpSpec) -> dict[str, tuple[int, int]]:
 
 
 def points_per_core(spec: OpSpec) -> dict[str, int]:
-    """How many points of each loop a core takes: what lies in LX has the size of that."""
+    """How many points of each loop a core takes, which is also the size of what it has in LX."""
     units: dict[str, int] = {}
     for arg in spec.args:
         elements = arg.device_dtype.elems_per_stick()
@@ -152,21 +152,21 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:
         yield "op_info.parameters", f"{row.name} takes {wanted}, has {given}"
-    if row.kind in ("pointwise", "reduction") and spec.is_reduction != (row.kind == "reduction"):
+    if row.kind in ("pointwise", "reduction") and spec.is_reduction != row.is_reduction:
         yield "is_reduction", f"{row.name} is a {row.kind}"
 
 
 def _folds(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     names, folded = [str(s) for s in spec.iteration_space], folded_symbols(spec)
-    if row.kind == "matmul" and len(names) < 3:
+    if row.is_matmul and len(names) < 3:
         yield "iteration_space", "a matrix product runs over [batch ..., m, n, k]"
-    if row.kind == "attention":
+    if row.is_attention:
         if len(names) < 4:
             yield "iteration_space", "attention runs over [batch ..., q, e, l, d]"
         for name in names[-3:]:
             if loop_space(spec)[name][1] > 1:
                 yield "iteration_space", f"{name} is divided: cores do not share results or keys of a row"
-    if row.kind in ("reduction", "argreduce") and not folded:
+    if row.folds_by_choice and not folded:
         yield "op_info.reduced", f"{row.name} folds nothing"
     if spec.op_info.get("reduced") and not folded:
         yield "op_info.reduced", f"the result of {row.name} has every dimension"
@@ -259,7 +259,7 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[ByteAccess]) -> Iterator[tuple
         distance = divided(name, length, slices, max(units, default=1)).points * walks[out].strides.get(name, 0)
         if distance == 0 or distance % STICK_BYTES:
             yield "iteration_space", f"dividing {name} makes two cores write into one stick"
-    if row.kind == "matmul" and len(walks) == 3:
+    if row.is_matmul and len(walks) == 3:
         n, k = list(space)[-2:]
         for position, allowed in ((0, (k,)), (1, (n, k)), (2, (n,))):
             if walks[position].stick not in allowed:
@@ -267,7 +267,7 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[ByteAccess]) -> Iterator[tuple
                     f"args[{position}].device_coordinates",
                     f"a matrix product needs sticks along {' or '.join(allowed)}",
                 )
-    if row.kind == "attention" and len(space) > 3:
+    if row.is_attention and len(space) > 3:
         e, d = list(space)[-3], list(space)[-1]
         for position, wanted in ((0, d), (1, d), (2, e), (out, e)):
             if walks[position].stick != wanted:

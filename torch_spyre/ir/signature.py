@@ -1,4 +1,4 @@
-"""What a kernel is compiled for, beyond its own text: how its arguments lie in memory."""
+"""Signatures: what a kernel is compiled for beyond its own text, the layouts and offsets of its arguments."""
 
 from __future__ import annotations
 

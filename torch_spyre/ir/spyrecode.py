@@ -43,7 +43,7 @@ def host_step(function: F) -> F:
 
 
 def write(path: str | os.PathLike[str], description: dict[str, Any]) -> None:
-    """Store what ``_C.prepare_kernel`` takes. All or nothing: who reads meanwhile sees the old directory or the new.
+    """Store what ``_C.prepare_kernel`` takes. All or nothing: a reader sees the old directory or the new one.
 
     What is replaced is a directory that this function wrote, or an empty one; FileExistsError for everything else.
     """

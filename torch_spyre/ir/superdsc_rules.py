@@ -462,7 +462,7 @@ RULES: list[Rule] = [
     ),
     (
         "numWkSlicesPerDim_",
-        lambda f: f.row.kind != "attention" or all(dim.cores == 1 for dim in f.shape[-3:]),
+        lambda f: not f.row.is_attention or all(dim.cores == 1 for dim in f.shape[-3:]),
         "must leave results and keys of a row to one core",
     ),
     (
@@ -508,7 +508,7 @@ RULES: list[Rule] = [
         "indirectAccessIndexLabeledDs",
         lambda f: (
             f.op["indirectAccessIndexLabeledDs"] == [f.references[i] for i in f.indices]
-            and bool(f.indices) == (f.row.kind in ("gather", "scatter"))
+            and bool(f.indices) == (f.row.is_gather or f.row.is_scatter)
         ),
         "must name the index tensors that a gather or scatter uses",
     ),

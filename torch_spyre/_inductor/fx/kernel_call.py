@@ -89,7 +89,7 @@ def fall_back(node: Node) -> None:
 
 
 class _CallLine(ir.ExternKernel):
-    """The call in Inductor's IR: takes inputs as they lie, views included, and allocates its outputs itself."""
+    """The call in Inductor's IR: takes inputs in any strides, views included, and allocates its outputs itself."""
 
     def __init__(self, call: KernelCall, inputs: list[ir.IRNode]) -> None:
         super().__init__(None, ir.MultiOutputLayout(device=call.device), inputs)

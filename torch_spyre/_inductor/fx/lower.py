@@ -77,7 +77,7 @@ def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
 
 
 def _overlap(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether places are less far apart than what lies inside them reaches."""
+    """Whether elements overlap: some stride is smaller than the extent of the dimensions inside it."""
     reach = 1
     for n, step in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
         if n > 1 and step < reach:

@@ -116,7 +116,7 @@ class DynamicCode(OutputCode):
         fakes = []
         for i, (given, traced) in enumerate(zip(inputs, self._inputs, strict=True)):
             if not isinstance(traced, torch.Tensor):
-                # A number that nobody looks at does not tell codes apart.
+                # A number that the graph does not use does not distinguish specialisations.
                 fakes.append(0 if isinstance(traced, _SYMBOLS) and i not in self._numbers else given)
                 continue
             size, stride = (given.shape, given.stride()) if i in self._tensors else (traced.shape, traced.stride())
@@ -222,7 +222,7 @@ def _plain(values: Any, numbers: dict[sympy.Expr, Any], mode: FakeTensorMode) ->
 
 
 def _fold_numbers(graph: fx.Graph) -> None:
-    """Nodes that are numbers become arguments of those who use them."""
+    """Nodes that are numbers become arguments of the nodes that use them."""
 
     def folded(node: fx.Node) -> Any:
         value = node.meta.get("val")
@@ -235,7 +235,7 @@ def _fold_numbers(graph: fx.Graph) -> None:
 
 
 def _replace_branches(gm: fx.GraphModule, numbers: dict[sympy.Expr, Any], mode: FakeTensorMode) -> None:
-    """Graphs inside a graph, which nobody ran: what was traced there, with numbers for symbols."""
+    """Graphs inside a graph, which were traced and not run: the same with numbers in place of symbols."""
     for name, module in gm.named_children():
         if isinstance(module, fx.GraphModule):
             branch = _copied(module)

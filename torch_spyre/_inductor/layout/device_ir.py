@@ -90,7 +90,7 @@ class Plan:
     moves: list[Move] = field(default_factory=list)
     planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster
-    planner: dict[str, Any] = field(default_factory=dict)  # who divided the ops, and how well by its own account
+    planner: dict[str, Any] = field(default_factory=dict)  # how good the plan is by the planner's own account
     specs: list[OpSpec | LoopSpec] = field(default_factory=list)
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """In which order folds of several loops go through memory, which decides the last bits of a sum.
 
-It follows from the layout of what is folded, and that from the ops that made it. Tiles change these ops: whoever adds
-some has to see that every fold still goes the same way.
+It follows from the layout of what is folded, and that from the ops that made it. Tiles change these ops, so
+every change of tiles or layouts is checked for it.
 """
 
 from __future__ import annotations

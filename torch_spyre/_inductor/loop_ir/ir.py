@@ -46,7 +46,7 @@ class Access:
 
 @dataclass(frozen=True)
 class RuntimeScalar:
-    """A number that is not known before a launch, which gives it: ``%index`` of the launch's numbers."""
+    """A number that the launch gives: ``%index`` of its numbers."""
 
     index: int
 

@@ -1,9 +1,8 @@
-"""Numbers that a kernel leaves to its launches: what lowerings see in place of a number that is not known yet.
+"""Runtime scalars: numbers that a launch gives, so that one kernel serves all their values.
 
-A kernel for every ``x * 0.1``, ``x * 0.2`` ... would be compiled again and again. Instead the lowering gets a stand-in
-for the number, which may become an operand or a parameter of an op. It knows what kind of number it is, can change its
-sign and be rounded to a dtype; who wants to know its value gets :class:`ValueNeeded`, and the kernel is compiled for
-this one value.
+``x * 0.1`` and ``x * 0.2`` share a kernel. The lowering gets a stand-in for the number, which may become an operand or
+a parameter of an op. A stand-in knows whether it is an integer, can change its sign and can be rounded to a dtype. A
+lowering that asks for its value gets :class:`ValueNeeded`, and the kernel is compiled for this one value.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ Recipe = tuple[int, bool, torch.dtype | None]
 
 
 class ValueNeeded(Exception):
-    """A lowering wants to know a number that is given at the launch."""
+    """A lowering asks for the value of a runtime scalar."""
 
 
 class ScalarStandIn:
-    """A number of the call. To ``isinstance`` it is the int or float that it stands for."""
+    """Stands for a number of the call. To ``isinstance`` it is that int or float."""
 
     def __init__(self, kind: type, default: Any, recipe: Recipe, recipes: list[Recipe]) -> None:
         self._kind, self._default = kind, default
@@ -35,7 +34,7 @@ class ScalarStandIn:
         return self._kind
 
     def given(self) -> RuntimeScalar:
-        """As loop IR names it; from now on launches have to give it."""
+        """The scalar in loop IR; from now on launches have to give it."""
         if self._recipe not in self._recipes:
             self._recipes.append(self._recipe)
         return RuntimeScalar(self._recipes.index(self._recipe))

@@ -43,7 +43,7 @@ def ones(b: Builder, *args: Any, **kwargs: Any) -> Value:
     aten.empty_permuted.default,
 )
 def empty(b: Builder, *args: Any, **kwargs: Any) -> Value:
-    # Memory that nobody wrote may not be read, not even to copy it: zeros are as good as anything.
+    # Memory that was never written may not be read, not even to copy it: zeros are as good as anything.
     return b.fill(0, b.like_meta())
 
 

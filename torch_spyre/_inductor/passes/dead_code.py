@@ -1,4 +1,4 @@
-"""Ops whose results nobody reads go."""
+"""Removes ops whose results are not read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..loop_ir import Kernel
 
 
 def dead_code(kernel: Kernel) -> None:
-    """After: every op writes an argument or a buffer that a later op reads; buffers nobody uses are gone."""
+    """After: every op writes an argument or a buffer that a later op reads; unused buffers are gone."""
     wanted = {name for name, buffer in kernel.buffers.items() if buffer.kind != "internal"}
     kept = []
     for op in reversed(kernel.ops):

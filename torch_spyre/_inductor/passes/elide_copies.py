@@ -101,7 +101,7 @@ def _worth_it(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
 def _may_round(
     kernel: Kernel, copy: LoopOp, buffer: Buffer, users: dict[int, LoopOp | None], writers: list[int]
 ) -> bool:
-    """The copy keeps the format, or rounds what nobody else reads and ops have made that compute in fp32."""
+    """The copy keeps the format, or rounds a value that nothing else reads and that ops compute in fp32."""
     target = kernel.buffers[copy.out.buffer]
     if get_device_dtype(buffer.dtype) == get_device_dtype(target.dtype):
         return True

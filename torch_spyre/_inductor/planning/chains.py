@@ -45,7 +45,7 @@ class Chain:
 
 
 def joins(op: LoopOp) -> bool:
-    """Whether an op may be part of a chain: whoever has hints has said how it runs."""
+    """Whether an op may be part of a chain: hints already say how an op runs."""
     return op.row.kind in KINDS and not (op.hints or op.tile_loops or op.indirect)
 
 

@@ -80,7 +80,7 @@ class _Op:
 
 @dataclass
 class _Move:
-    """A copy over the ring, from a place to what a reader wants; who wants the same or less reads it there too."""
+    """A copy over the ring, from a place to a reader. Others that want the same or less of it read it there too."""
 
     wanted: CoreTile
     bytes: int
@@ -96,7 +96,7 @@ class _Place:
     there: LxPlacement
     cores: int  # of its first user
     agreed: dict[User, set[CoreTile]]
-    leads: tuple[CoreTile, ...]  # what those have of it who say where it is
+    leads: tuple[CoreTile, ...]  # the tiles of the ops that decide where it is
     moves: dict[CoreTile, _Move] = field(default_factory=dict)  # by what is wanted
     chosen: Any = None  # the solver's Boolean
     moving: Any = 0  # the same: whether some reader has a copy
@@ -116,7 +116,7 @@ class _Source:
     """A buffer at an op, where it was written; readers are counted from 1 on."""
 
     in_span: bool  # it takes room there, if it does not move
-    to_come: tuple[int, ...] = ()  # who may read it there yet; none said: some certainly do
+    to_come: tuple[int, ...] = ()  # later ops that may read it there; empty: some certainly do
     entering: tuple[int, ...] = ()  # whose copy would be made there or later
 
 
@@ -543,7 +543,7 @@ class _Model:
         return found
 
     def _sources(self, name: str, what: _Source) -> Iterator[tuple[int, Any]]:
-        """Bytes of a buffer where it was written, and whether they are taken: until all who read it there have, and
+        """Bytes of a buffer where it was written, and whether they are taken: until all readers there have read it, and
         the ring has brought it to the others."""
         needed = self._needed(name, what) if what.to_come else None
         for place in self.places[name]:
@@ -566,7 +566,7 @@ class _Model:
         return needed
 
     def _copies(self, name: str, what: _Copies) -> Iterator[tuple[int, Any]]:
-        """The same of the copies: from the first who reads one to the last."""
+        """The same of the copies: from the first op that reads one to the last."""
         begun, to_come = ([self._away(name, reader) for reader in readers] for readers in (what.begun, what.to_come))
         for apart, size in self._copied(name).items():
             alive = self.model.new_bool_var("")

@@ -24,7 +24,7 @@ class Optimality:
 
 
 def report(objective_us: float, known: Optimality, bound_us: float, seconds: float) -> dict[str, Any]:
-    """``bound_us``: of all plans, 0 where nobody asked; it serves where nothing better is proved."""
+    """``bound_us`` holds for all plans and is 0 if it was not computed; it serves where nothing better is proved."""
     best = known.bound_us if known.scope else bound_us
     return {
         "status": known.status,

@@ -1,7 +1,7 @@
 """Plans on disk, found by what the planner sees: the same ops in another kernel or process are not searched again.
 
-A key has shapes, strides and who shares what with whom, and no name, so that weights may lie elsewhere and kernels be
-called otherwise. Whole kernels are kept, and one layer of those that repeat layers, which then serves every depth.
+A key has shapes, strides and which ops share which buffers, and no name, so that weights may be elsewhere and kernels
+may have other names. Whole kernels are kept, and one layer of those that repeat layers, which then serves every depth.
 What is found is checked before it is used, and a plan decides about time only: the worst that a wrong one can do is to
 be slow. Plans lie beside the compiled kernels, ``SPYRE_KERNEL_CACHE=0`` switches both off.
 """
