@@ -35,8 +35,9 @@ LAYERS = {
     "hooks": ("_inductor/",),
     "execution": ("execution/",),
     "eager": ("eager/",),
+    "compiler": ("compiler.py",),
     "tools": ("timing/", "models/", "model_utils.py"),
-    "package": ("__init__.py", "cli.py", "device/extensions.py"),
+    "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }
 
 

@@ -189,7 +189,8 @@ class Scheduling(BaseScheduling):
     def codegen_node(self, node: Any) -> None:
         origins = ", ".join(sorted({str(origin.target) for each in node.get_nodes() for origin in each.node.origins}))
         raise Unsupported(
-            f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run"
+            f"{node.get_name()} ({origins}) was left to Inductor's own loops, which the card does not run: "
+            "torch_spyre.compiler.register_lowering says what an op is on the card"
         )
 
     def codegen_sync(self) -> None:

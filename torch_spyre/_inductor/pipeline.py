@@ -215,6 +215,38 @@ def replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
         PIPELINE = before
 
 
+def insert(added: LoopPass, before: str = "", after: str = "") -> None:
+    """Adds a pass before or after the stage of this name."""
+    global PIPELINE
+    if all(stage.name != (before or after) for _, stage in walk()):
+        names = ", ".join(stage.name for _, stage in walk())
+        raise ValueError(f"the pipeline has no stage {before or after!r}; it has {names}")
+    PIPELINE = _inserted(PIPELINE, added, before, after)
+
+
+def _inserted(stages: tuple[Stage, ...], added: LoopPass, before: str, after: str) -> tuple[Stage, ...]:
+    found: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Exploration):
+            stage = replace(stage, stages=_inserted(stage.stages, added, before, after))
+        found += [added] * (stage.name == before) + [stage] + [added] * (stage.name == after)
+    return tuple(found)
+
+
+def remove(function: Callable[..., Any]) -> None:
+    """Takes out the passes that run this function."""
+    global PIPELINE
+    PIPELINE = _without(PIPELINE, function)
+
+
+def _without(stages: tuple[Stage, ...], function: Callable[..., Any]) -> tuple[Stage, ...]:
+    kept = [stage for stage in stages if isinstance(stage, Exploration) or stage.run is not function]
+    return tuple(
+        replace(stage, stages=_without(stage.stages, function)) if isinstance(stage, Exploration) else stage
+        for stage in kept
+    )
+
+
 def _with(stages: tuple[Stage, ...], name: str, function: Callable[..., Any]) -> tuple[Stage, ...]:
     found: list[Stage] = []
     for stage in stages:

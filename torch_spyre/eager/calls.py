@@ -165,6 +165,12 @@ def _lowered_with_numbers(op: OpOverload) -> bool:
     return any(LOWERINGS.get(other) is LOWERINGS[op] for other in numeric)
 
 
+def forget() -> None:
+    """Lowerings and decompositions have changed: what was asked about them is asked again."""
+    _lowered_whole.cache_clear()
+    _lowered_with_numbers.cache_clear()
+
+
 _STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 

@@ -18,11 +18,9 @@ from ..constants import DEVICE_NAME
 
 def install(ops: ModuleType) -> None:
     """``ops`` is fms.triton.pytorch_ops, which defines both functions."""
-    from .._inductor.fx.decompositions import DECOMPOSITIONS, table
+    from .. import compiler
 
-    DECOMPOSITIONS[torch.ops.moe.moe_mm.default] = _gathered_products
-    table.decompositions.cache_clear()
-    table.core_decompositions.cache_clear()
+    compiler.register_decomposition(torch.ops.moe.moe_mm.default)(_gathered_products)
     ops.moe_align_block_size = _unsorted_on_the_card(ops.moe_align_block_size)  # type: ignore[attr-defined]
 
 
