@@ -113,12 +113,12 @@ def folders() -> list[str]:
 
 @pytest.mark.parametrize("folder", folders())
 def test_a_new_file_changes_the_key_of_the_caches(folder, package):
-    version.compiler_version.cache_clear()
+    version._own_version.cache_clear()
     before = version.compiler_version(package)
     new = package / folder / "one_file_more.py"
     new.write_text("")
-    version.compiler_version.cache_clear()
+    version._own_version.cache_clear()
     assert version.compiler_version(package) != before
     new.unlink()
-    version.compiler_version.cache_clear()
+    version._own_version.cache_clear()
     assert version.compiler_version(package) == before

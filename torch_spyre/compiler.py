@@ -43,8 +43,8 @@ def register_lowering(*ops: Op) -> Callable[[Function], Function]:
 
     Arguments are those of the op, tensors among them as :class:`Value`; results are values, a tuple of them where the
     op has several. ``builder.meta`` has their sizes and dtypes. Each call of the builder rounds once, into the dtype
-    that it is given. Raising :class:`Unsupported` leaves the call to the CPU, with a warning. Of a packet, every overload
-    that makes new tensors is registered. A lowering that is there already is replaced.
+    that it is given. Raising :class:`Unsupported` leaves the call to the CPU, with a warning. Of a packet, every
+    overload that makes new tensors is registered. A lowering that is there already is replaced.
     """
     return _into(LOWERINGS, [overload for op in ops for overload in overloads(op)])
 

@@ -234,7 +234,7 @@ def test_a_second_process_finds_everything_in_caches(program):
 ANOTHER_COMPILER = """
 from torch_spyre.caching import version
 version.ROOMS = ("ir",)
-version.compiler_version.cache_clear()
+version._own_version.cache_clear()
 """
 
 
