@@ -94,7 +94,9 @@ def _check_own(directory: int, path: Path) -> None:
 
 
 def read_file(directory: int, name: str, most: int) -> bytes:
-    """A regular file of at most so many bytes."""
+    """A regular file, in this very directory, of at most so many bytes."""
+    if "/" in name:
+        raise OSError(f"{name} is not a name in the directory")
     opened = os.open(name, _READ, dir_fd=directory)
     try:
         found = os.fstat(opened)

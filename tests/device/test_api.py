@@ -5,6 +5,8 @@ import inspect
 import pytest
 import torch
 
+from torch_spyre import _C
+
 
 @pytest.mark.parametrize(
     "name",
@@ -112,10 +114,14 @@ OPS = {
 
 
 @pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("compiled", [True, False], ids=["seen before", "first call"])
 @pytest.mark.parametrize("name", OPS)
-def test_a_profiler_sees_each_op_once(name):
+def test_a_profiler_sees_each_op_once(name, compiled):
     x = X.to("spyre")
-    OPS[name](x)
+    if compiled:
+        OPS[name](x)
+    else:
+        _C.forget_kernels()
     with torch.profiler.profile() as profile:
         OPS[name](x)
     counts = {event.key: event.count for event in profile.key_averages()}

@@ -314,6 +314,14 @@ REFUSED = {
     "scatter of much": lambda x: x.half().scatter(1, x[:, :1].long() * 0, -1e9),
     "index_fill of much": lambda x: x.half().index_fill(1, x[0, :1].long(), -1e9),
     "alpha": lambda x: torch.add(x.half(), x.half(), alpha=1e9),
+    "softmax": lambda x: x.softmax(3),
+    "softmax from the end": lambda x: x.half().softmax(-3),
+    "layer_norm with halves": lambda x: F.layer_norm(x, (4,), x[0].half()),
+    "linear with halves": lambda x: F.linear(x, x, x[:, 0].half()),
+    "addmm with halves": lambda x: torch.addmm(x[:, :3].half(), x, x.t()),
+    "convolution with halves": lambda x: F.conv1d(x[None], x[None, :, :2].half()),
+    "batch_norm with halves": lambda x: F.batch_norm(x, x[0] * 0, x[0], x[0].half(), x[0].half()),
+    "index_add with halves": lambda x: x.index_add(0, (x[:, 0] * 0).long(), x.half()),
 }
 
 
@@ -328,6 +336,23 @@ def test_bad_input_raises_what_the_host_raises(op):
         REFUSED[op](y)
     assert "compiling" not in str(there.value)
     assert torch.equal(y.cpu(), x) and torch.equal((y + 1).cpu(), x + 1)
+
+
+INTO = {
+    "add": lambda x, out: torch.add(x, x, out=out),
+    "mm": lambda x, out: torch.mm(x, x.t(), out=out),
+    "cat": lambda x, out: torch.cat([x, x], out=out),
+    "inverse": lambda x, out: torch.linalg.inv(x[:, :3], out=out),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.spyre.FallbackWarning")
+@pytest.mark.parametrize("op", INTO)
+def test_a_refused_call_leaves_its_output_alone(op):
+    out = torch.arange(3, dtype=torch.int32, device="spyre")
+    with pytest.raises((RuntimeError, TypeError)):
+        INTO[op](torch.arange(12.0, device="spyre").reshape(3, 4), out)
+    assert out.tolist() == [0, 1, 2]
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ TOPK = {
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (FOLD, "points, with .* elements in reach"),
-        (PRODUCT, "products; the limit is"),
+        (FOLD, "points more than 1024 for each element"),
+        (PRODUCT, "more than 1024 for each product of elements"),
         (TOPK, "elements to order"),
         (COPY | {"extents": [1] * 100_000, "slices": [1] * 100_000}, "extents: 100000, the limit is 64"),
         (COPY | {"staging": -128}, "staging: -128 is no address of LX"),
@@ -70,6 +70,40 @@ TOPK = {
 def test_refused_at_once(step, message):
     with pytest.raises(ValueError, match=message):
         plan(step)
+
+
+def test_steps_do_not_pay_for_each_other_and_elements_far_apart_are_few():
+    far = {"op": "fill", "extents": [32], "slices": [32], "operands": [{"argument": 2, "strides": [1 << 28]}]}
+    with pytest.raises(ValueError, match="points more than 1024 for each element"):
+        plan(far, FOLD | {"extents": [1, 1 << 38]}, allocate=[1 << 33])
+
+
+def test_what_takes_long_to_show_is_refused_soon():
+    strides = [7590692, 496, 4062788, 16709648, 1020, 3989264, 11607464, 1084184, 2290220, 1423572]
+    others = [*strides[:5], 3406960, 11607464, 3069220, 2290220, 1423572]
+    written, read = ({"argument": 0, "strides": each, "format": "IEEE_FP32"} for each in (strides, others))
+    step = {"op": "copy", "extents": [13, 2, 2, 5, 5, 2, 2, 2, 5, 7], "operands": [written, read]}
+    step["operands"][1]["offset"] = 139357640
+    with pytest.raises(ValueError, match="takes too many tries to show"):
+        plan(*[step] * 4000, arguments=[1 << 34])
+
+
+def test_a_few_elements_far_apart_take_little_memory(program):
+    printed = program(
+        """
+        import resource, torch
+        from torch_spyre import _C
+        far = {"argument": 1, "strides": [1 << 28]}
+        step = {"op": "copy", "extents": [12], "slices": [12], "operands": [{"argument": 0, "strides": [128]}, far]}
+        program = {"type": "Compute", "program": {"steps": [step]}}
+        plan = _C.prepare_kernel({"name": "k", "arguments": [4096], "allocate": [3 << 30], "steps": [program]})
+        out = torch.ones(2048, dtype=torch.float16, device="spyre")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        _C.launch_jobplan(plan, [out])
+        print(out[::64][:13].tolist(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20)
+        """
+    )
+    assert printed == f"{[0.0] * 12 + [1.0]} True\n"
 
 
 def test_cores_write_elements_of_one_stick_and_none_of_them_twice():

@@ -69,6 +69,7 @@ def test_broken_bundles_are_refused(old, new, message):
         ("[0, 1]", "[0]", "symbol_ids must be one number per value"),
         ("[0, 1]", "[0, x]", "symbol_ids must be one number per value"),
         ("(d0 * 256)", "(d0 / 256)", "affine_map must multiply"),
+        ("(d0 * 256)", f"(d{'9' * 5000} * 256)", "affine_map must multiply"),
         ("(d0 * 256)", "(d0 * 9999999999999)", "a turn moves an address"),
         ("%c4 step", "%c1000000000 step", "a count of 1 to 65536"),
         ("%c4 step", "%c0 step", "a count of 1 to 65536"),

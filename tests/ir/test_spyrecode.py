@@ -59,6 +59,9 @@ def test_host_steps_are_stored_by_name_and_only_declared_ones(tmp_path, monkeypa
         spyrecode.host_step(json.loads)
 
 
+OUTSIDE = {"command": "InitTransfer", "file": "/etc/passwd", "size": 1 << 20, "dev_ptr": 0}
+
+
 def broken(**changes) -> bytes:
     """A manifest with other fields."""
     return json.dumps(json.loads(spyrecode.pack(DESCRIPTION)["manifest.json"]) | changes).encode()
@@ -74,7 +77,12 @@ def broken(**changes) -> bytes:
         ("manifest.json", lambda data: data.replace(b'"version": 1', b'"version": 0'), "manifest: version: must be 1"),
         ("manifest.json", lambda data: data.replace(b'"job_bin_ptr": 1', b'"job_bin_ptr": 9'), "execution: a job_bin"),
         ("manifest.json", lambda data: data.replace(b"H2D", b"H2H"), "manifest: execution: must compute"),
-        ("manifest.json", lambda data: data.replace(b"buffer_0.bin", b"../../secret"), "manifest: blobs"),
+        (
+            "manifest.json",
+            lambda data: data.replace(b"buffer_0.bin", b"../../secret"),
+            "must transfer files of the directory",
+        ),
+        ("manifest.json", lambda data: broken(execution=[], blobs={}, preparation=[OUTSIDE]), "files of the directory"),
         ("manifest.json", lambda data: b"[" * 100_000, "recursion"),
         ("manifest.json", lambda data: b"[]", "manifest: format"),
         ("manifest.json", lambda data: broken(blobs=["buffer_0.bin", "program_1.bin"]), "manifest: blobs"),

@@ -97,6 +97,14 @@ def _over(value: Value, first: int, second: int) -> tuple[int, ...]:
     return (*value.stride[:-2], *own)
 
 
+def dimension(dim: int, x: Value) -> int:
+    """Counted from the front. One that there is not is left to the host, whose error users know."""
+    rank = len(x.size)
+    if not -rank <= dim < rank:
+        raise Unsupported(f"dimension {dim} of a tensor with {rank}")
+    return dim % rank
+
+
 def broadcast(sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """The common size of operands."""
     rank = max((len(size) for size in sizes), default=0)
@@ -290,7 +298,7 @@ class Builder:
     ) -> Value:
         """A fold over ``dims`` (all of them if empty); means and variances have a ``factor``, 1 / n unless given."""
         rank = len(x.size)
-        dims = sorted({d % rank for d in dims}) if dims else list(range(rank))
+        dims = sorted({dimension(d, x) for d in dims}) if dims else list(range(rank))
         kept = [i for i in range(rank) if i not in dims]
         folded = prod(x.size[i] for i in dims)
         if is_integer(x.dtype) != is_integer(dtype) and dtype != torch.bool:
@@ -321,7 +329,8 @@ class Builder:
         if not x.size:
             return self.full([], 0, dtype) if positions else self.cast(x, dtype)
         out = self.empty(x.size, dtype)
-        order = [i for i in range(len(x.size)) if i != dim % len(x.size)] + [dim % len(x.size)]
+        dim = dimension(dim, x)
+        order = [i for i in range(len(x.size)) if i != dim] + [dim]
         if is_integer(x.dtype) != is_integer(dtype) and not positions:
             x = self.cast(x, dtype)
         self.add(name, [x.size[i] for i in order], out.permute(order).access(), [x.permute(order).access()])
@@ -330,7 +339,7 @@ class Builder:
     def position(self, name: str, x: Value, dims: Sequence[int], keepdim: bool) -> Value:
         """argmax, argmin: the first position over ``dims``, int64."""
         rank = len(x.size)
-        dims = [d % rank for d in dims]
+        dims = [dimension(d, x) for d in dims]
         kept = [i for i in range(rank) if i not in dims]
         result = self.empty([1 if i in dims else x.size[i] for i in range(rank)], torch.int64)
         if prod(x.size[i] for i in dims) == 1:
@@ -349,13 +358,13 @@ class Builder:
 
     def topk(self, name: str, x: Value, k: int, dim: int, largest: bool) -> Value:
         """topkvalue or topkindex along ``dim``."""
-        rank = len(x.size)
-        order = [i for i in range(rank) if i != dim % rank]
+        rank, dim = len(x.size), dimension(dim, x)
+        order = [i for i in range(rank) if i != dim]
         dtype = self.buffer(x).dtype if name == "topkvalue" else torch.int64
-        out = self.empty([k if i == dim % rank else n for i, n in enumerate(x.size)], dtype)
+        out = self.empty([k if i == dim else n for i, n in enumerate(x.size)], dtype)
         sizes = [*(x.size[i] for i in order), k, x.size[dim]]
-        written = out.permute([*order, dim % rank]).stride
-        read = x.permute([*order, dim % rank]).stride
+        written = out.permute([*order, dim]).stride
+        read = x.permute([*order, dim]).stride
         self.add(
             name,
             sizes,

@@ -365,6 +365,7 @@ KernelPtr compile(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
   const c10::DeviceGuard on(device);
   // Python traces the op as if called afresh, not from below autograd.
   const c10::impl::ForceDispatchKeyGuard afresh(c10::default_included_set, c10::default_excluded_set);
+  const at::DisableRecordFunctionGuard unrecorded;  // a profile counts the user's ops, not the compiler's
   try {
     py::list positional;
     py::dict named;

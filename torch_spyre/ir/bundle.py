@@ -156,7 +156,7 @@ _LINES = {
     "return": re.compile(r"return"),
     "end": re.compile(r"\}"),
 }
-_MOVE = re.compile(rf"d([0-9]+) \* (-?{_NUMBER})")
+_MOVE = re.compile(rf"d({_NUMBER}) \* (-?{_NUMBER})")
 
 
 def parse(text: str) -> Bundle:

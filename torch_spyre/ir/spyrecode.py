@@ -239,6 +239,7 @@ RULES: list[tuple[str, Callable[[dict[str, Any]], bool], str]] = [
     ("arguments", lambda m: _all(m["arguments"], _is_size), "must be sizes in bytes"),
     ("preparation", lambda m: _all(m["preparation"], lambda c: _command(c, PREPARATION)), "must allocate and transfer"),
     ("execution", lambda m: _all(m["execution"], lambda c: _command(c, EXECUTION)), "must compute and transfer"),
+    ("preparation", lambda m: all(map(_OWN_FILES.fullmatch, _transferred(m))), "must transfer files of the directory"),
     ("blobs", lambda m: _transferred(m) == list(m["blobs"]), "must be the files of the InitTransfers, in order"),
     ("preparation", lambda m: sum(_sizes(m).values()) <= MOST_BYTES, f"must transfer at most {MOST_BYTES} bytes"),
     ("blobs", lambda m: all(isinstance(digest, str) for digest in m["blobs"].values()), "must have checksums"),
@@ -291,8 +292,7 @@ def _command(given: dict[str, Any], allowed: tuple[str, ...]) -> bool:
 
 
 def _transferred(manifest: dict[str, Any]) -> list[str]:
-    names = [each["file"] for each in manifest["preparation"] if each["command"] == "InitTransfer"]
-    return [name for name in names if _OWN_FILES.fullmatch(name)]  # nothing outside the directory
+    return [each["file"] for each in manifest["preparation"] if each["command"] == "InitTransfer"]
 
 
 def _sizes(manifest: dict[str, Any]) -> dict[str, int]:

@@ -16,9 +16,9 @@ from typing import Any
 from .errors import ModelError
 
 SECONDS = 20.0  # of processor time, for what takes one or two
-COUNTS = {"layer": 2_000, "expert": 100_000, "head": 100_000}  # by what a field's name has in it
+COUNTS = {"layer": 2_000, "expert": 100_000, "head": 100_000, "label": 1_000_000}  # by what a field's name has in it
 DEPTH = 50  # of objects in objects
-_OTHER_MEMORY = 1 << 30  # that may be asked for even if this machine says that it has less
+MEMORY = 4 << 30  # bytes, for what takes some hundred million: the weights are not there yet
 
 
 class _TooLong(BaseException):
@@ -55,14 +55,14 @@ def _leaves(file: Path, fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def bounded(what: str) -> Iterator[None]:
-    """What runs inside may take a while and the memory that is free, and is then ended with a ModelError."""
+    """What runs inside may take a while and some memory, and is then ended with a ModelError."""
     try:
         with _processor_time(SECONDS), _memory():
             yield
     except _TooLong:
         raise ModelError(f"{what} takes more than {SECONDS:.0f} seconds: it is not tried any longer") from None
     except MemoryError:
-        raise ModelError(f"{what} takes more memory than this machine has free") from None
+        raise ModelError(f"{what} takes more than {MEMORY >> 30} GiB of memory, or than this machine has") from None
 
 
 @contextmanager
@@ -75,28 +75,21 @@ def _processor_time(seconds: float) -> Iterator[None]:
     def end(signal_number: int, frame: FrameType | None) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)  # and again, if somebody caught it
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # and again, if somebody caught it
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Asking for more than is free fails inside, where it would end in this process being killed."""
-    available = available_memory()
-    if available is None:
-        yield
-        return
+    """Asking for more fails inside, where it would end in this process being killed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    limits = [
-        mapped + max(available, _OTHER_MEMORY),
-        *(each for each in (soft, hard) if each != resource.RLIM_INFINITY),
-    ]
+    limits = [mapped + MEMORY, *(each for each in (soft, hard) if each != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield

@@ -229,11 +229,12 @@ class _Call:
         with torch.no_grad():
             results = self._results()
             resize = self._resize(results)
-            if resize and not self.op._schema.arguments[_written(self.op)[0]].kwarg_only:
+            if resize and not self._writes_into_out():
                 raise Unsupported("What it changes in place would have another size.")
+            self._check_casts(results)
             if resize:
                 return _description(resize=resize)
-            self._check_written(results)
+            self._check_written()
             self._check_with_host()
             returns = self._returns(results)
             if not any(result is not None and result.numel() for result in results):
@@ -364,9 +365,19 @@ class _Call:
             if self.tensors[i].size() != result.size()
         ]
 
-    def _check_written(self, results: Results) -> None:
+    def _writes_into_out(self) -> bool:
+        return bool(self.written) and self.op._schema.arguments[_written(self.op)[0]].kwarg_only
+
+    def _check_casts(self, results: Results) -> None:
+        """Raises where PyTorch does not cast a result to the dtype of the tensor that it is written into."""
+        if self.written and _dtypes([self.tensors[i] for i in self.written]) != _dtypes(results):
+            self._apply_to_shapes(self.op)
+            if self._writes_into_out():
+                self._apply_to_zeros(self.op)
+
+    def _check_written(self) -> None:
         targets = [self.tensors[i] for i in self.written]
-        into_out = bool(targets) and self.op._schema.arguments[_written(self.op)[0]].kwarg_only
+        into_out = self._writes_into_out()
         if any(torch._debug_has_internal_overlap(target) == 1 for target in targets):
             if into_out:
                 raise _Misused(_SHARED.format("more than one element of the written-to tensor refers"))
@@ -376,14 +387,11 @@ class _Call:
             self._lies_over_others(written, but_equal_views=not moves) for written in self.written
         ):
             raise _Misused(_SHARED.format("some elements of the input tensor and the written-to tensor refer"))
-        if targets and _dtypes(targets) != _dtypes(results):
-            self._apply_to_shapes(self.op)  # raises where PyTorch does not cast the result
-            if into_out:
-                self._apply_to_zeros(self.op)
 
     def _check_with_host(self) -> None:
-        """Which ops are errors for integers, bools and 8 bits, and for numbers that do not fit, is known to the host's
-        kernels alone: they are asked with few elements. That they lack some for halves is no reason to lack them here.
+        """Which ops are errors for integers, bools and 8 bits, for several kinds of reals, and for numbers that do not
+        fit, is known to the host's kernels alone: they are asked with few elements. That they lack some for halves is
+        no reason to lack them here.
         """
         fits = not any(torch.finfo(torch.float16).max < abs(number) < inf for number in self._all_numbers())
         halves = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -393,6 +401,9 @@ class _Call:
             real = {**halves, self.tensors[0].dtype: torch.float32}
             if self._fails_on_host(replaced) and not self._fails_on_host(real):
                 raise Unsupported(f"{self.tensors[0].dtype} or a number is an error to PyTorch.")
+        mixed = given & {torch.float32, *halves}
+        if len(mixed) > 1 and self._fails_on_host({}) and not self._fails_on_host(halves):
+            raise Unsupported(f"{' and '.join(sorted(map(str, mixed)))} together are an error to PyTorch.")
 
     def _all_numbers(self) -> list[int | float]:
         return [value for value in self.values if isinstance(value, int | float)]

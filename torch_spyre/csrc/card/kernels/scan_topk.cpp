@@ -1,8 +1,10 @@
 // scan, argreduce and topk: rows are folded, several side by side.
 #include <bit>
 #include <cstring>
+#include <functional>
 
 #include "card/kernels/core_part.h"
+#include "card/numeric/tile_math.h"
 
 namespace spyre::indexed {
 
@@ -97,9 +99,9 @@ bool store_lanes(const CorePart& part, const LaneBlock& block, int64_t base, con
   return fits;
 }
 
-// Running sums and products in fp64, of which every one is rounded by itself.
-void scan_wide(CorePart& part) {
-  const bool adds = part.step.function == "add";
+// Running folds in fp64, of which every one is rounded by itself.
+template <typename Fold>
+void scan_wide(CorePart& part, const Fold& fold) {
   const size_t axis = part.none - 1;
   const Axes kept = part.axes(0, axis);
   double running[kLanes];
@@ -109,7 +111,7 @@ void scan_wide(CorePart& part) {
         for (int64_t i = 0; i < block.positions; ++i)
           for (int64_t lane = 0; lane < block.lanes; ++lane) {
             float& value = tile[i * block.lanes + lane];
-            adds ? running[lane] += value : running[lane] *= value;
+            running[lane] = fold(running[lane], double(value));
             value = narrowed(running[lane]);
           }
         store(part.operands[0], block, part.operands[0].at(part.point, without(kept, block.lane_axis)), tile);
@@ -269,8 +271,12 @@ bool reads_reals(const CorePart& part) { return part.operands[1].access.domain =
 void scan(CorePart& part) {
   if (finds_positions(part.step))
     return reads_reals(part) ? scan_positions_of<float>(part) : scan_positions_of<int64_t>(part);
-  const bool folds_reals = part.step.function == "add" || part.step.function == "mul";
-  if (reads_reals(part) && folds_reals && part.step.operands[0].format == DataFormat::IEEE_FP32) return scan_wide(part);
+  if (reads_reals(part) && part.step.operands[0].format == DataFormat::IEEE_FP32) {
+    const std::string& function = part.step.function;
+    if (function == "add") return scan_wide(part, std::plus<>{});
+    if (function == "mul") return scan_wide(part, std::multiplies<>{});
+    if (function == "logaddexp") return scan_wide(part, math::wide_logaddexp);
+  }
   reads_reals(part) ? scan_of<float>(part) : scan_of<int64_t>(part);
 }
 void argreduce(CorePart& part) { reads_reals(part) ? argreduce_of<float>(part) : argreduce_of<int64_t>(part); }

@@ -1,5 +1,5 @@
 // The living definition of the tile operations: each for one element. Only tile_ops.cpp,
-// threaded_ops.cpp and attention.cpp include this.
+// threaded_ops.cpp, attention.cpp and scan_topk.cpp include this.
 //
 // Selections instead of branches let the compiler vectorise each as it stands; fma is written where it is meant, and
 // the build forbids any other. What is often needed (exp, sigmoid, tanh, erf) is computed in fp32. The rest is computed
@@ -280,10 +280,11 @@ SPYRE_INLINE float gelu_none(float x) {
   return float(x * (x < 0 ? upper : 1 - upper));
 }
 // Where the terms cancel the error is 2^-45, not a unit of what is left.
-SPYRE_INLINE float logaddexp(float a, float b) {
-  const double difference = a == b ? 0 : -__builtin_fabs(double(a) - double(b));
-  return float((a > b ? a : b) + wide_log1p(wide_exp(difference)));
+SPYRE_INLINE double wide_logaddexp(double a, double b) {
+  const double difference = a == b ? 0 : -__builtin_fabs(a - b);
+  return (a > b ? a : b) + wide_log1p(wide_exp(difference));
 }
+SPYRE_INLINE float logaddexp(float a, float b) { return float(wide_logaddexp(a, b)); }
 
 // ---- Trigonometry in double precision.
 

@@ -20,7 +20,7 @@ int64_t floor_div(__int128 a, int64_t b) {
 
 class Search {
  public:
-  explicit Search(std::vector<Term> terms) : terms_(std::move(terms)) {
+  Search(std::vector<Term> terms, Tries* shared) : terms_(std::move(terms)), shared_(shared) {
     std::sort(terms_.begin(), terms_.end(), [](const Term& a, const Term& b) { return a.factor > b.factor; });
     rest_.resize(terms_.size() + 1);
     for (size_t i = terms_.size(); i-- > 0;) {
@@ -31,7 +31,7 @@ class Search {
     }
   }
   bool find(size_t at, __int128 low, __int128 high) {
-    if (++tries_ > kMostTries) return true;
+    if (++tries_ > kMostTries || (shared_ && --shared_->left < 0)) return true;
     const Rest& rest = rest_[at];
     if (rest.low > high || rest.high < low) return false;
     if (at == terms_.size()) return true;  // 0 is in between
@@ -56,6 +56,7 @@ class Search {
   std::vector<Term> terms_;  // by falling factor, all above 0
   std::vector<Rest> rest_;   // what the terms from here on can add up to
   int64_t tries_ = 0;
+  Tries* shared_;
 };
 
 // An operand along one dimension: so many places, and the distance between two.
@@ -90,8 +91,8 @@ bool same_placement(const Operand& a, const Operand& b) {
 }
 
 // Differences of one operand's points along the dimensions up to `kept`, of which at least one is not the same.
-bool differing_points_overlap(const std::vector<Term>& others, std::vector<Term> differences, int64_t low,
-                              int64_t high) {
+bool differing_points_overlap(const std::vector<Term>& others, std::vector<Term> differences, int64_t low, int64_t high,
+                              Tries* shared) {
   for (size_t pivot = 0; pivot < differences.size(); ++pivot) {
     if (differences[pivot].high < 1) continue;
     for (const bool negative : {false, true}) {
@@ -102,7 +103,7 @@ bool differing_points_overlap(const std::vector<Term>& others, std::vector<Term>
         if (i == pivot && !negative) term.low = 1;
         terms.push_back(term);
       }
-      if (can_sum(std::move(terms), low, high)) return true;
+      if (can_sum(std::move(terms), low, high, shared)) return true;
     }
   }
   return false;
@@ -112,7 +113,7 @@ Term difference(const Progression& along) { return {along.stride, 1 - along.coun
 
 }  // namespace
 
-bool can_sum(std::vector<Term> terms, int64_t low, int64_t high) {
+bool can_sum(std::vector<Term> terms, int64_t low, int64_t high, Tries* shared) {
   // Terms of one factor are one term, and what a negative factor adds a positive one adds from the other end.
   std::map<int64_t, Term> merged;
   for (Term term : terms) {
@@ -126,10 +127,10 @@ bool can_sum(std::vector<Term> terms, int64_t low, int64_t high) {
   }
   terms.clear();
   for (const auto& [factor, term] : merged) terms.push_back(term);
-  return low <= high && Search(std::move(terms)).find(0, low, high);
+  return low <= high && Search(std::move(terms), shared).find(0, low, high);
 }
 
-bool writes_twice(const Step& step) {
+bool writes_twice(const Step& step, Tries* shared) {
   const Operand& written = step.operands[0];
   const Dims points = written.in_lx() ? points_per_core(step) : step.extents;
   std::vector<Term> differences;
@@ -139,10 +140,10 @@ bool writes_twice(const Step& step) {
     differences.push_back(difference(along));
   }
   const int64_t width = width_of(written, points);
-  return differing_points_overlap({}, std::move(differences), 1 - width, width - 1);
+  return differing_points_overlap({}, std::move(differences), 1 - width, width - 1, shared);
 }
 
-bool reads_written(const Step& step, size_t index, bool same_memory) {
+bool reads_written(const Step& step, size_t index, bool same_memory, Tries* shared) {
   const Operand &written = step.operands[0], &read = step.operands[index];
   if (read.is_constant() || (read.argument != written.argument && !same_memory)) return false;
   if (read.across_cores()) return false;  // where a copy fetches from other cores it writes nothing: scratchpad() says
@@ -181,9 +182,9 @@ bool reads_written(const Step& step, size_t index, bool same_memory) {
   const int64_t distance = read.offset - written.offset;
   const int64_t low = distance + 1 - width(written, to_table);
   const int64_t high = distance + width(read, from_table) - 1;
-  if (!anyhow) return differing_points_overlap(others, std::move(differences), low, high);
+  if (!anyhow) return differing_points_overlap(others, std::move(differences), low, high, shared);
   others.insert(others.end(), differences.begin(), differences.end());
-  return can_sum(std::move(others), low, high);
+  return can_sum(std::move(others), low, high, shared);
 }
 
 }  // namespace spyre

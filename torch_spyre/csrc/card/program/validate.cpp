@@ -40,8 +40,14 @@ double bytes_in_reach(const Step& step, size_t index) {
   return static_cast<double>(high - low) * (own ? step.cores() : 1);
 }
 
+// Elements that an operand may touch, each counted once; gaps between them do not count.
 double elements_in_reach(const Step& step, size_t index) {
-  return bytes_in_reach(step, index) / static_cast<double>(element_bytes(step.operands[index].format));
+  const Operand& operand = step.operands[index];
+  if (operand.is_constant()) return 0;
+  double places = 1;
+  for (size_t i = 0; i < step.extents.size(); ++i)
+    if (operand.strides[i] != 0) places *= static_cast<double>(step.extents[i]);
+  return std::min(places, bytes_in_reach(step, index) / static_cast<double>(element_bytes(operand.format)));
 }
 
 double points_of(const Step& step) {
@@ -50,31 +56,32 @@ double points_of(const Step& step) {
   return points;
 }
 
-// What a program asks the host to do, next to what it would do if every point had elements of its own.
+// What a program asks the host to do beyond what elements of its steps account for. Steps do not pay for each other.
 struct Effort {
   double points = 0, multiplications = 0;
-  double elements = 0, products = 0;
 
   void add(const Step& step) {
+    const auto beyond = [](double asked, double elements) {
+      return std::max(0.0, asked - limits::kPointsPerElement * elements);
+    };
     const size_t rank = step.extents.size();
     if (step.op == OpCode::matmul) {
-      multiplications += points_of(step);
       // No more products than this have all their factors and sums in so many elements (Loomis and Whitney).
       double cubed = 1;
       for (size_t i = 0; i < step.operands.size(); ++i) cubed *= elements_in_reach(step, i);
-      products += std::sqrt(cubed);
+      multiplications += beyond(points_of(step), std::sqrt(cubed));
     } else if (step.op == OpCode::attention) {
       using namespace attention;
       const auto extent = [&](size_t axis) { return static_cast<double>(step.extents[rank - axis]); };
       const double wide = extent(kWidth) + extent(kDepth), rows = points_of(step) / extent(kWidth) / extent(kDepth);
-      multiplications += rows * wide;
-      products +=
-          elements_in_reach(step, kOut) / extent(kWidth) * elements_in_reach(step, kKey) / extent(kDepth) * wide;
+      multiplications += beyond(rows * wide, elements_in_reach(step, kOut) / extent(kWidth) *
+                                                 elements_in_reach(step, kKey) / extent(kDepth) * wide);
     } else {
-      // The ranks of a topk come out of one pass over its elements.
-      points +=
-          step.op == OpCode::topk ? points_of(step) / static_cast<double>(step.extents[rank - 2]) : points_of(step);
+      double elements = 0;
       for (size_t i = 0; i < step.operands.size(); ++i) elements += elements_in_reach(step, i);
+      // The ranks of a topk come out of one pass over its elements.
+      const double ranks = step.op == OpCode::topk ? static_cast<double>(step.extents[rank - 2]) : 1;
+      points += beyond(points_of(step) / ranks, elements);
     }
   }
 };
@@ -83,6 +90,7 @@ struct StepCheck {
   const Program& program;
   const size_t index;
   const CardLimits& limits;
+  Tries* const tries = nullptr;
   const Step& step = program.steps[index];
   const size_t rank = step.extents.size();
 
@@ -155,9 +163,15 @@ struct StepCheck {
 
   // No point depends on another one: the result would depend on which of them came first.
   void dependences() const {
-    if (step.op != OpCode::scatter && writes_twice(step)) refuse("operand 0", "two points write into one element");
+    if (step.op != OpCode::scatter && writes_twice(step, tries))
+      refuse_dependence(0, "two points write into one element");
     for (size_t i = 1; i < step.operands.size(); ++i)
-      if (reads_written(step, i)) refuse("operand " + text(i), "a point reads what another point of the step writes");
+      if (reads_written(step, i, false, tries))
+        refuse_dependence(i, "a point reads what another point of the step writes");
+  }
+  [[noreturn]] void refuse_dependence(size_t operand, const std::string& how) const {
+    const bool shown = !tries || tries->left >= 0;
+    refuse("operand " + text(operand), shown ? how : "that not " + how + " takes too many tries to show");
   }
 
   // Cores take whole sticks of what is written, and one folded dimension at most is shared.
@@ -508,16 +522,17 @@ void validate(const Program& program, const CardLimits& limits) {
   if (program.steps.size() > limits::kSteps)
     refuse("steps", text(program.steps.size()) + ", the limit is " + text(limits::kSteps));
   Effort effort;
+  Tries tries{limits::kTries + limits::kTriesPerStep * static_cast<int64_t>(program.steps.size())};
   for (size_t i = 0; i < program.steps.size(); ++i) {
-    StepCheck{program, i, limits}.all();
+    StepCheck{program, i, limits, &tries}.all();
     effort.add(program.steps[i]);
   }
-  if (effort.points > limits::kFreePoints + limits::kPointsPerElement * effort.elements)
-    refuse("extents", "the steps go over " + text(effort.points) + " points, with " + text(effort.elements) +
-                          " elements in reach; the limit is 2^30 and 1024 for each element");
-  if (effort.multiplications > limits::kFreeMultiplications + limits::kPointsPerElement * effort.products)
-    refuse("extents", "the steps multiply " + text(effort.multiplications) + " times, elements in reach give " +
-                          text(effort.products) + " products; the limit is 2^32 and 1024 for each product");
+  if (effort.points > limits::kFreePoints)
+    refuse("extents", "the steps go over " + text(effort.points) +
+                          " points more than 1024 for each element that they touch; the limit is 2^30");
+  if (effort.multiplications > limits::kFreeMultiplications)
+    refuse("extents", "the steps multiply " + text(effort.multiplications) +
+                          " times more than 1024 for each product of elements that they touch; the limit is 2^32");
   check_scratchpad(program);
 }
 
@@ -537,9 +552,10 @@ void validate(const JobPlan& plan) {
   int64_t buffers = 0;
   for (const std::string& buffer : plan.buffers) buffers += static_cast<int64_t>(buffer.size());
   if (buffers > limits::kBuffers) refuse("buffers", text(buffers) + " bytes, the limit is " + text(limits::kBuffers));
-  size_t steps = plan.steps.size();
+  size_t steps = 0;
   for (const JobStep& step : plan.steps) steps += step.program ? step.program->steps.size() : 0;
-  if (steps > limits::kSteps) refuse("steps", text(steps) + ", the limit is " + text(limits::kSteps));
+  for (const size_t count : {plan.steps.size(), steps})
+    if (count > limits::kSteps) refuse("steps", text(count) + ", the limit is " + text(limits::kSteps));
   for (size_t i = 0; i < plan.steps.size(); ++i) PlanCheck{plan, i, bytes}.all();
 }
 

@@ -1,4 +1,7 @@
 // Running programs and plans, on the thread that runs a stream's task and on those that take part in its loops.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -22,6 +25,26 @@ namespace {
 Convert copy_of(int64_t bytes) {
   constexpr HostType kSameBytes[] = {HostType::I8, HostType::I16, HostType::I32};
   return host_to_device(kSameBytes[bytes / 2]);
+}
+
+constexpr int64_t kLargeRange = int64_t{64} << 20;
+
+// Sets bytes to zero. Pages of a large range are given back instead: the system gives zeros for those that are used,
+// and a program that reads a few elements far apart takes no more memory than these.
+void clear(std::byte* from, int64_t bytes) {
+  std::byte* const end = from + bytes;
+  const auto up = [](std::byte* at) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + page - 1) / page * page);
+  };
+  std::byte* const first = up(from);
+  std::byte* const last = up(end) == end ? end : up(end) - sysconf(_SC_PAGESIZE);
+  if (bytes < kLargeRange || madvise(first, static_cast<size_t>(last - first), MADV_DONTNEED) != 0) {
+    std::memset(from, 0, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memset(from, 0, static_cast<size_t>(first - from));
+  std::memset(last, 0, static_cast<size_t>(end - last));
 }
 
 }  // namespace
@@ -129,8 +152,7 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
 void Card::run_job(Job& job) {
   for (size_t i = 0; i < job.plan->undefined.size(); ++i)
     for (const auto& [low, high] : job.plan->undefined[i])
-      std::memset(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, 0,
-                  static_cast<size_t>(high - low));
+      clear(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, high - low);
   for (size_t i = 0; i < job.plan->steps.size(); ++i) {
     const JobStep& step = job.plan->steps[i];
     const auto where = [&] {

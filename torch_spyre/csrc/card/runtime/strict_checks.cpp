@@ -1,4 +1,9 @@
 // What strict mode refuses while a program runs.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
 #include "card/card.h"
 #include "card/error.h"
 #include "card/memory/shadow.h"
@@ -27,7 +32,11 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   };
   const bool updates = updates_written(step);
   const Block& target = *held[0].block;
-  std::vector<uint8_t> writer(target.bytes, 0);  // core + 1, at an element's first byte
+  // core + 1, at an element's first byte. Pages that no core writes take no memory.
+  const std::unique_ptr<uint8_t, decltype(&std::free)> writers(
+      static_cast<uint8_t*>(std::calloc(std::max<int64_t>(target.bytes, 1), 1)), &std::free);
+  if (!writers) throw std::bad_alloc();
+  uint8_t* const writer = writers.get();
   for (int core = 0; core < step.cores(); ++core)
     each(core, 0, [&](int64_t at) {
       if (writer[at] && writer[at] != core + 1)
