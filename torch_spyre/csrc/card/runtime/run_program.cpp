@@ -68,6 +68,7 @@ bool Card::share_memory(const FusionPlan& plan, const std::vector<Held>& argumen
 
 void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
   std::vector<std::byte*> bases;
+  bases.reserve(arguments.size());
   for (const Held& held : arguments) bases.push_back(held.block ? address(held) : nullptr);
   for (const auto& [low, high] : program.lx_undefined)
     for (int core = 0; core < limits_.cores; ++core)
