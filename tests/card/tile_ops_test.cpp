@@ -659,8 +659,8 @@ TEST("tile ops: short ones, on every code and around") {
     std::vector<float> first;
     for (const char* level : levels()) {
       const auto table = detail::short_ops(level);
-      const auto found =
-          std::find_if(table.begin(), table.end(), [&](const TileOp& each) { return each.name == op.name; });
+      const auto found = std::find_if(table.begin(), table.end(),
+                                      [&](const TileOp& each) { return std::string_view(each.name) == op.name; });
       const std::vector<float> seen = run<float>(*found, std::vector<std::vector<float>>{in}, {});
       if (first.empty()) first = seen;
       CHECK(std::memcmp(seen.data(), first.data(), seen.size() * sizeof(float)) == 0);

@@ -59,7 +59,7 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / u
 
 std::string human(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  const std::string exact = std::to_string(bytes) + " bytes";
+  std::string exact = std::to_string(bytes) + " bytes";
   if (bytes < 1024) return exact;
   double value = static_cast<double>(bytes) / 1024;
   int unit = 0;

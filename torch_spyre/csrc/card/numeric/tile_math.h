@@ -1,5 +1,5 @@
 // The living definition of the tile operations: each for one element. Only tile_ops.cpp,
-// threaded_ops.cpp and attention.cpp include this.
+// threaded_ops.cpp, attention.cpp and scan_topk.cpp include this.
 //
 // Selections instead of branches let the compiler vectorise each as it stands; fma is written where it is meant, and
 // the build forbids any other. What is often needed (exp, sigmoid, tanh, erf) is computed in fp32. The rest is computed

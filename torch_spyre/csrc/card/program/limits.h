@@ -16,7 +16,7 @@ constexpr size_t kText = 1 << 16;                            // bytes of a name 
 constexpr int kNumbers = 1 << 16;                            // of a launch
 constexpr int64_t kBuffers = 1 << 30;                        // bytes of a plan's host buffers
 constexpr int64_t kProducts = 1 << 22;                       // matrix products of one step
-constexpr int64_t kTries = 1 << 22, kTriesPerStep = 1 << 8;  // of searches for points that meet, in a whole program
+constexpr int64_t kTries = 1 << 22, kTriesPerStep = 1 << 8;  // of searches for dependent points, in a whole program
 constexpr int64_t kOrdered = 1 << 26;                        // elements that a topk orders together
 
 // Points that find no element of their own in memory. A step has some for every element that it touches, and all steps

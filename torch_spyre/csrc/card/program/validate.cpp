@@ -40,7 +40,7 @@ double bytes_in_reach(const Step& step, size_t index) {
   return static_cast<double>(high - low) * (own ? step.cores() : 1);
 }
 
-// Elements that an operand may touch: not what lies between them, and each once.
+// Elements that an operand may touch, each counted once; gaps between them do not count.
 double elements_in_reach(const Step& step, size_t index) {
   const Operand& operand = step.operands[index];
   if (operand.is_constant()) return 0;
@@ -163,11 +163,13 @@ struct StepCheck {
 
   // No point depends on another one: the result would depend on which of them came first.
   void dependences() const {
-    if (step.op != OpCode::scatter && writes_twice(step, tries)) meet(0, "two points write into one element");
+    if (step.op != OpCode::scatter && writes_twice(step, tries))
+      refuse_dependence(0, "two points write into one element");
     for (size_t i = 1; i < step.operands.size(); ++i)
-      if (reads_written(step, i, false, tries)) meet(i, "a point reads what another point of the step writes");
+      if (reads_written(step, i, false, tries))
+        refuse_dependence(i, "a point reads what another point of the step writes");
   }
-  [[noreturn]] void meet(size_t operand, const std::string& how) const {
+  [[noreturn]] void refuse_dependence(size_t operand, const std::string& how) const {
     const bool shown = !tries || tries->left >= 0;
     refuse("operand " + text(operand), shown ? how : "that not " + how + " takes too many tries to show");
   }

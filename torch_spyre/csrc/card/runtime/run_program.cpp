@@ -27,6 +27,26 @@ Convert copy_of(int64_t bytes) {
   return host_to_device(kSameBytes[bytes / 2]);
 }
 
+constexpr int64_t kLargeRange = int64_t{64} << 20;
+
+// Sets bytes to zero. Pages of a large range are given back instead: the system gives zeros for those that are used,
+// and a program that reads a few elements far apart takes no more memory than these.
+void clear(std::byte* from, int64_t bytes) {
+  std::byte* const end = from + bytes;
+  const auto up = [](std::byte* at) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + page - 1) / page * page);
+  };
+  std::byte* const first = up(from);
+  std::byte* const last = up(end) == end ? end : up(end) - sysconf(_SC_PAGESIZE);
+  if (bytes < kLargeRange || madvise(first, static_cast<size_t>(last - first), MADV_DONTNEED) != 0) {
+    std::memset(from, 0, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memset(from, 0, static_cast<size_t>(first - from));
+  std::memset(last, 0, static_cast<size_t>(end - last));
+}
+
 }  // namespace
 
 // Whether two arguments share memory, one of which is written: steps then depend on each other unknown to the program.
@@ -48,6 +68,7 @@ bool Card::share_memory(const FusionPlan& plan, const std::vector<Held>& argumen
 
 void Card::run_program(const Program& program, const std::vector<Held>& arguments, const Held& lx) {
   std::vector<std::byte*> bases;
+  bases.reserve(arguments.size());
   for (const Held& held : arguments) bases.push_back(held.block ? address(held) : nullptr);
   for (const auto& [low, high] : program.lx_undefined)
     for (int core = 0; core < limits_.cores; ++core)

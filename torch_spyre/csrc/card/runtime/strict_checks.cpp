@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "card/card.h"
 #include "card/error.h"
@@ -31,7 +32,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   };
   const bool updates = updates_written(step);
   const Block& target = *held[0].block;
-  // core + 1, at an element's first byte. Pages that nobody writes take no memory.
+  // core + 1, at an element's first byte. Pages that no core writes take no memory.
   const std::unique_ptr<uint8_t, decltype(&std::free)> writers(
       static_cast<uint8_t*>(std::calloc(std::max<int64_t>(target.bytes, 1), 1)), &std::free);
   if (!writers) throw std::bad_alloc();
