@@ -150,26 +150,6 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
   });
 }
 
-namespace {
-
-constexpr int64_t kLargeRange = int64_t{64} << 20;
-
-// Fills memory with zeros. Whole pages of a large range go back to the system, which returns zeros when one is touched:
-// a program that reads a few elements far apart takes no more memory than their pages.
-void clear(std::byte* from, int64_t bytes) {
-  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<uintptr_t>(from), end = start + static_cast<uintptr_t>(bytes);
-  const uintptr_t first = (start + page - 1) / page * page, last = end / page * page;
-  if (bytes < kLargeRange || madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
-    std::memset(from, 0, static_cast<size_t>(bytes));
-    return;
-  }
-  std::memset(from, 0, first - start);
-  std::memset(reinterpret_cast<void*>(last), 0, end - last);
-}
-
-}  // namespace
-
 void Card::run_job(Job& job) {
   for (size_t i = 0; i < job.plan->undefined.size(); ++i)
     for (const auto& [low, high] : job.plan->undefined[i])
