@@ -16,7 +16,15 @@ ROOT = Path(__file__).parents[1]
 
 # From the bottom to the top. A room has the files whose paths begin with one of these; the longest beginning counts.
 LAYERS = {
-    "base": ("constants.py", "units.py", "progress.py", "directories.py", "logging.py", "compile_time.py"),
+    "base": (
+        "constants.py",
+        "units.py",
+        "progress.py",
+        "directories.py",
+        "logging.py",
+        "compile_time.py",
+        "signals.py",
+    ),
     "card": ("card/",),
     "settings": ("_inductor/config.py", "_inductor/errors.py"),
     "ops": ("ops/",),

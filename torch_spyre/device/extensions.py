@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.utils._device
 
+from .. import signals
 from ..constants import DEVICE_NAME
 from . import dlpack, layout_arguments, module_moves, random, safetensors_support
 from .import_hooks import after_import
@@ -40,6 +41,7 @@ def install() -> None:
             setattr(torch.accelerator, name, getattr(random, name))
     after_import("torch._dynamo.device_interface", _register_interface)
     after_import("torch._dynamo.trace_rules", _run_generators)
+    after_import("torch._dynamo.guards", _keep_interrupts)
     after_import("torch._dynamo.backends.registry", _register_backend)
     after_import("torch._inductor.compile_fx", _install_compiler)
     after_import("torch._prims.rng_prims", _add_to_recomputation)
@@ -64,6 +66,18 @@ def _register_interface(_: ModuleType) -> None:
 def _run_generators(rules: ModuleType) -> None:
     """Seeds and states of generators are not traced, as on other devices."""
     rules.add(random.__name__)
+
+
+def _keep_interrupts(guards: ModuleType) -> None:
+    """Dynamo tries new guards from C++, which drops exceptions of Python's: a Ctrl-C there would be lost."""
+    original = guards.CheckFunctionManager.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        with signals.deferred():
+            original(self, *args, **kwargs)
+
+    guards.CheckFunctionManager.__init__ = init
 
 
 def _fix_fms(ops: ModuleType) -> None:

@@ -22,7 +22,7 @@ from .. import _C
 from .._inductor.errors import Unsupported
 from ..compile_time import compiling
 from ..constants import DEVICE_NAME
-from ..execution.whole_imports import whole_imports
+from ..signals import whole_imports
 
 aten = torch.ops.aten
 Description = dict[str, Any]

@@ -14,8 +14,8 @@ from .._inductor.loop_ir import Kernel, from_json
 from ..caching import kernel_cache
 from ..compile_time import compiling
 from ..ir.signature import signature_of
+from ..signals import whole_imports
 from .launches import Launch
-from .whole_imports import whole_imports
 
 log = logging.get_logger(__name__)
 

@@ -1,7 +1,7 @@
-"""Signals do not interrupt an import of the compiler.
+"""Code in which a signal's handler waits, because an exception of it would do harm or get lost there.
 
 Modules are imported when a program first needs them. Python cannot import SymPy or Inductor again after an exception in
-the middle: every later compile would fail. A handler that raises, as Ctrl-C's does, therefore waits for the import.
+the middle: every later compile would fail. PyTorch drops exceptions of guards that it evaluates from C++.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import threading
 from types import FrameType
 from typing import Any
 
-from .. import _C
+from . import _C
 
 
-class whole_imports:
-    """Signals that arrive during an import inside are handled at the end; others at once."""
+class deferred:
+    """Signals that arrive inside are handled at the end."""
 
     def __enter__(self) -> None:
         self._handlers: dict[int, Any] = {}
@@ -54,11 +54,21 @@ class whole_imports:
             raise raised
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if _importing(frame, self._frame):
+        if self._waits(frame):
             self._late.append(number)
         else:
             _note(self._handlers[number])
             self._handlers[number](number, frame)
+
+    def _waits(self, frame: FrameType | None) -> bool:
+        return True
+
+
+class whole_imports(deferred):
+    """Signals that arrive during an import inside are handled at the end; others at once."""
+
+    def _waits(self, frame: FrameType | None) -> bool:
+        return _importing(frame, self._frame)
 
 
 def _note(handler: Any) -> None:
