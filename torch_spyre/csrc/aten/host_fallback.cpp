@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <vector>
@@ -195,7 +197,15 @@ class HostCall {
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
       for (const c10::IValue& result : stack)
         for_each_tensor(result, [&](const at::Tensor& tensor) { dtypes.push_back(tensor.scalar_type()); });
-    } catch (const std::exception&) {
+    } catch (const c10::Error&) {
+      dtypes.clear();
+    } catch (const pybind11::error_already_set& error) {  // of a Meta kernel in Python; KeyboardInterrupt is no refusal
+      const pybind11::gil_scoped_acquire gil;
+      if (!error.matches(PyExc_Exception)) throw;
+      dtypes.clear();
+    } catch (const python_error& error) {
+      const pybind11::gil_scoped_acquire gil;
+      if (!PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) throw;
       dtypes.clear();
     }
     return dtypes;
