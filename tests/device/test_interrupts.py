@@ -14,7 +14,7 @@ def send(after, number=signal.SIGINT):
     timer.start()
 
 def insist(after):
-    """Ctrl-C, and again every few seconds until the returned event is set: Python drops exceptions in destructors."""
+    # Again every few seconds until the returned event is set: Python drops exceptions in destructors.
     caught = threading.Event()
     def press():
         time.sleep(after)
