@@ -1,7 +1,7 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
 # make demo     the small model in the box writes on the card; how it agrees with the CPU, and how the real card would do
-# make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation: at most
-#               8 minutes on two idle cores from a built tree
+# make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation; its
+#               budget is 8 minutes on two idle cores from a built tree
 # make test-all the same with the slow tests
 # make coverage PyTorch's own operator samples on the card, and docs/supported_operations.md with what they showed
 # make generic  PyTorch's operator and module databases on the card, in all forms of the ops, with the rate that passes
