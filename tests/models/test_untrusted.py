@@ -199,6 +199,17 @@ def test_damaged_json(chatty, capsys, name, content):
     refused(capsys, chatty, "--prompt", "The", "--max-new-tokens", "1")
 
 
+@pytest.mark.parametrize("damage", ["a token of 2^32 - 1", "a merge of nothing"])
+def test_a_tokenizer_that_ends_its_library_does_not_end_the_process(chatty, capsys, damage):
+    fields = json.loads((chatty / "tokenizer.json").read_text())
+    if damage == "a merge of nothing":  # a panic in Rust, which is no Exception
+        fields["model"]["continuing_subword_prefix"] = "a prefix that no token has"
+    else:  # no memory for the table of tokens
+        fields["model"]["vocab"]["!"] = 2**32 - 1
+    (chatty / "tokenizer.json").write_text(json.dumps(fields))
+    refused(capsys, chatty, "--prompt", "The", "--max-new-tokens", "1")
+
+
 def test_a_tokenizer_stays_in_its_directory(chatty, tmp_path, capsys):
     shutil.copy(chatty / "tokenizer.json", tmp_path / "tokenizer.9.json")
     change(chatty / "tokenizer_config.json", fast_tokenizer_files=["../tokenizer.9.json"])

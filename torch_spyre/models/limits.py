@@ -17,6 +17,7 @@ from .errors import ModelError
 
 SECONDS = 20.0  # of processor time, for what takes one or two
 COUNTS = {"layer": 2_000, "expert": 100_000, "head": 100_000, "label": 1_000_000}  # by what a field's name has in it
+TOKENS = 1 << 24  # tables of tokenizers are as long as their largest token
 DEPTH = 50  # of objects in objects
 MEMORY = 4 << 30  # bytes, for what takes some hundred million: the weights are not there yet
 
@@ -36,6 +37,16 @@ def check_configuration(file: Path, fields: dict[str, Any], trusted: bool = Fals
             most = next((most for part, most in COUNTS.items() if part in name), None)
             if most is not None and abs(value) > most and math.isfinite(value):
                 raise ModelError(f"{file}: {name} is {value:.6g}, and at most {most} is taken")
+
+
+def check_tokenizer(file: Path, fields: dict[str, Any]) -> None:
+    """Refuses tokens and lengths that no tokenizer has: a library that gets no memory for them ends the process."""
+    model = fields.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    others = {name: value for name, value in fields.items() if name != "model"}
+    for name, value in _leaves(file, others | ({"vocab": vocabulary} if isinstance(vocabulary, dict) else {})):
+        if isinstance(value, int) and abs(value) > TOKENS:
+            raise ModelError(f"{file}: {name[:80]!r} is {value:.6g}, and at most {TOKENS} is taken")
 
 
 def _leaves(file: Path, fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -63,6 +74,10 @@ def bounded(what: str) -> Iterator[None]:
         raise ModelError(f"{what} takes more than {SECONDS:.0f} seconds: it is not tried any longer") from None
     except MemoryError:
         raise ModelError(f"{what} takes more than {MEMORY >> 30} GiB of memory, or than this machine has") from None
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":  # a panic of a library in Rust, which is no Exception
+            raise
+        raise ModelError(f"{what} fails: {error}") from None
 
 
 @contextmanager

@@ -219,6 +219,10 @@ def load_tokenizer(source: Source) -> Any | None:
     from transformers import AutoTokenizer
 
     _check_tokenizer_config(source.directory)
+    if (source.directory / "tokenizer.json").is_file():
+        limits.check_tokenizer(
+            source.directory / "tokenizer.json", files.read_json(source.directory / "tokenizer.json")
+        )
     try:
         with limits.bounded(f"reading the tokenizer of {source.name}"):
             return AutoTokenizer.from_pretrained(

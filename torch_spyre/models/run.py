@@ -210,7 +210,8 @@ class _Session:
     def decode(self, tokens: list[int]) -> str:
         if self.tokenizer is None:
             return " ".join(map(str, tokens))
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+        with limits.bounded(f"the tokenizer of {self.source.name}"):
+            return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
 
     def room(self, prompt: list[int]) -> int:
         """How many tokens may follow a prompt."""
