@@ -57,12 +57,11 @@ def python() -> Run:
 def quiet_card() -> Iterator[None]:
     """Each test finds the default streams, no errors left over, and leaves none behind."""
     torch.spyre.set_downcast_warning(False)
-    mode = os.environ.get("SPYRE_CARD")
+    before = dict(os.environ)
     yield
-    # `spyre timing`, called in this process, sets the mode of the processes that later tests start.
-    if mode is None:
-        os.environ.pop("SPYRE_CARD", None)
-    else:
-        os.environ["SPYRE_CARD"] = mode
+    # `spyre timing`, called in this process, sets the mode and the cache of the processes that later tests start.
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
     torch.spyre.set_stream(torch.spyre.default_stream())
     torch.spyre.synchronize()
