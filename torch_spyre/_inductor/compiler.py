@@ -19,6 +19,7 @@ from . import config, pipeline
 from .errors import Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -67,6 +68,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["plan"] = describe_plan(plan)
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {
