@@ -24,11 +24,11 @@ def test_a_value_in_lx_and_a_result_in_device_memory():
 exp over c0: 64/4, c1: 128/1
   in  arg0 SEN169_FP16[2, 64, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   out lx@0 SEN169_FP16[2, 16, 64] at [floor(c1/64), c0, Mod(c1, 64)]
-  with {"source": ""}
+  with {"source": "", "aten": "", "loop_op": -1}
 fold sum over c0: 64/4, c1: 128/1
   in  lx@0 SEN169_FP16[2, 16, 64] at [floor(c1/64), c0, Mod(c1, 64)]
   out arg1 SEN169_FP16[1, 64, 64] at [0, c0, 0]
-  with {"source": "", "reduced": ["c1"]}
+  with {"source": "", "aten": "", "loop_op": -1, "reduced": ["c1"]}
 """,
     )
 
@@ -49,10 +49,10 @@ loop 4 over t0
   exp over c0: 16/2, c1: 128/2
     in  arg0 SEN169_FP16[2, 64, 64] at [floor(c1/64), c0 + 16*t0, Mod(c1, 64)]
     out lx@0 SEN169_FP16[1, 8, 64] at [floor(c1/64), c0, Mod(c1, 64)]
-    with {"source": ""}
+    with {"source": "", "aten": "", "loop_op": -1}
   mul over c0: 16/2, c1: 128/2
     in  lx@0 SEN169_FP16[1, 8, 64] at [floor(c1/64), c0, Mod(c1, 64)]
     out arg1 SEN169_FP16[2, 64, 64] at [floor(c1/64), c0 + 16*t0, Mod(c1, 64)]
-    with {"source": "", "constants": {"1": 3.0}, "formats": {"1": "SEN169_FP16"}}
+    with {"source": "", "aten": "", "loop_op": -1, "constants": {"1": 3.0}, "formats": {"1": "SEN169_FP16"}}
 """,
     )

@@ -157,7 +157,7 @@ class Builder:
             return
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
         self.filled.pop(out.buffer, None)
-        origin = {"source": self.source, "aten": self.aten, "nodes": self.nodes}
+        origin: dict[str, Any] = {"source": self.source, "aten": self.aten, "nodes": self.nodes}
         op = LoopOp(name, tuple(sizes), out, tuple(ins), hints=self.hints, checked=checked, **origin, **more)
         self.kernel.ops.append(op)
 
