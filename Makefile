@@ -93,8 +93,8 @@ tidy: setup
 	-extra-arg='-D__builtin_shuffle(x,...)=(x)' -checks='-bugprone-signed-bitwise,-performance-enum-size' \
 	'torch_spyre/csrc/card/.*'
 
-SANITIZED := tests/device/test_copies.py tests/device/test_views.py tests/device/test_storage.py \
-	tests/device/test_programs.py tests/device/test_untrusted_programs.py
+SANITIZED := $(addprefix tests/device/,memory/test_copies.py layouts/test_views.py memory/test_storage.py \
+	programs/test_programs.py programs/test_untrusted_programs.py)
 sanitizer = $(shell $(or $(CXX),g++) -print-file-name=lib$(1).so)
 
 sanitize: setup

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/blocking.h"
-#include "runtime/logging.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
 
 namespace torch_spyre {
 

@@ -1,12 +1,12 @@
-#include "runtime/storage_resize.h"
+#include "runtime/storage/storage_resize.h"
 
 #include <algorithm>
 
-#include "runtime/allocator.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/streams.h"
-#include "runtime/upload.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/allocator.h"
+#include "runtime/storage/upload.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/dtypes.h"
+#include "runtime/numbers/dtypes.h"
 
 #include <c10/util/Exception.h>
 

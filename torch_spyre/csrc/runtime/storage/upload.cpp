@@ -1,4 +1,4 @@
-#include "runtime/upload.h"
+#include "runtime/storage/upload.h"
 
 #include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
@@ -8,8 +8,8 @@
 #include <sstream>
 #include <vector>
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

@@ -1,7 +1,7 @@
 // The line of a call is found without the GIL: ops run without it, and acquiring it may take long. A thread may read
 // its own frames, since no other thread changes them. Code objects that were seen are kept alive, so that no other code
 // object gets their address; that takes the GIL once for each.
-#include "runtime/origin.h"
+#include "runtime/calls/origin.h"
 
 #include <Python.h>
 #include <torch/csrc/utils/pybind.h>

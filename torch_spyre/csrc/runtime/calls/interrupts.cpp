@@ -1,4 +1,4 @@
-#include "runtime/interrupts.h"
+#include "runtime/calls/interrupts.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "card/card.h"
-#include "runtime/blocking.h"
+#include "runtime/calls/blocking.h"
 
 namespace torch_spyre {
 

@@ -1,7 +1,7 @@
 // Tensors as views of their storage: in the storage's elements, on the card, and as host bytes.
 #pragma once
 
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/logging.h"
+#include "runtime/calls/logging.h"
 
 #include <cstdio>
 #include <cstdlib>

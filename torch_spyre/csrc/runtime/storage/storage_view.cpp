@@ -1,13 +1,13 @@
-#include "runtime/storage_view.h"
+#include "runtime/storage/storage_view.h"
 
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/streams.h"
-#include "runtime/upload.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/upload.h"
 
 namespace torch_spyre {
 

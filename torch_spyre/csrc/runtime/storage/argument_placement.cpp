@@ -1,8 +1,8 @@
-#include "runtime/argument_placement.h"
+#include "runtime/storage/argument_placement.h"
 
 #include <algorithm>
 
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 

@@ -1,7 +1,7 @@
 // Storages that get another size, shape or dtype.
 #pragma once
 
-#include "runtime/storage_view.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/streams.h"
+#include "runtime/device/streams.h"
 
 #include <c10/util/Exception.h>
 
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

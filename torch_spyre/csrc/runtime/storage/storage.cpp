@@ -1,4 +1,4 @@
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 #include <c10/core/TensorImpl.h>
 
@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <typeinfo>
 
-#include "runtime/allocator.h"
-#include "runtime/device.h"
-#include "runtime/storage_view.h"
+#include "runtime/device/device.h"
+#include "runtime/storage/allocator.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "card/card.h"
-#include "runtime/dtypes.h"
+#include "runtime/numbers/dtypes.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/generator.h"
+#include "runtime/device/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/blocking.h"
+#include "runtime/calls/blocking.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "card/card.h"
-#include "runtime/interrupts.h"
-#include "runtime/origin.h"
+#include "runtime/calls/interrupts.h"
+#include "runtime/calls/origin.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/scalars.h"
+#include "runtime/numbers/scalars.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Float8_e4m3fn.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/dtypes.h"
+#include "runtime/numbers/dtypes.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/allocator.h"
+#include "runtime/storage/allocator.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -7,9 +7,9 @@
 #include <array>
 #include <utility>
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/storage.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 

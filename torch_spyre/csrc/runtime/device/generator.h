@@ -4,7 +4,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

@@ -1,4 +1,4 @@
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/utils/device_lazy_init.h>
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "runtime/interrupts.h"
+#include "runtime/calls/interrupts.h"
 
 namespace torch_spyre {
 
