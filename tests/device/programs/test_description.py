@@ -53,6 +53,17 @@ def test_a_base_may_be_another_file(tmp_path, monkeypatch):
         assert "cores = 4\n" in written.read()
 
 
+def test_a_base_without_proc(tmp_path, monkeypatch):
+    path = tmp_path / "card.toml"
+    path.write_text('base = "spyre"\ncores = 5\n')
+    monkeypatch.setenv("SPYRE_HARDWARE", str(path))
+    monkeypatch.setattr("os.path.exists", lambda path: False)
+    written = description.file_for_card()
+    assert not written.startswith("/proc")
+    with open(written) as file:
+        assert "cores = 5\n" in file.read()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
