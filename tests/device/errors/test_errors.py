@@ -286,6 +286,8 @@ REFUSED = {
     "linear": lambda x: F.linear(x, x.t()),
     "layer_norm": lambda x: F.layer_norm(x, (5,)),
     "cross_entropy": lambda x: F.cross_entropy(x, x[0].long()),
+    "cross_entropy by int32": lambda x: F.cross_entropy(x, x[:, 0].int()),
+    "nll_loss by int32": lambda x: F.nll_loss(x, x[:, 0].int()),
     "pad": lambda x: F.pad(x, (1, 2, 3)),
     "reflect": lambda x: F.pad(x, (9, 9), mode="reflect"),
     "roll": lambda x: x.roll((1, 2), 0),
