@@ -53,6 +53,13 @@ def python() -> Run:
     return run
 
 
+@pytest.fixture
+def no_fallback() -> Iterator[None]:
+    """An op that would run on the CPU is an error."""
+    with torch.spyre.fallback("error"):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def quiet_card() -> Iterator[None]:
     """Each test finds the default streams, no errors left over, and leaves none behind."""

@@ -10,19 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.spyre import SpyreTensorLayout
 
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.int8,
-    torch.int16,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-]
+from tests.dtypes import STORED
+
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -108,7 +97,7 @@ def hosts(draw) -> torch.Tensor:
     size = draw(st.lists(st.integers(1, longest), min_size=rank, max_size=rank))
     if rank and draw(st.integers(0, 9)) == 9:
         size[draw(st.integers(0, rank - 1))] = 0
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype = draw(st.sampled_from(STORED))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     count = math.prod(size)
     if dtype == torch.bool:

@@ -4,23 +4,9 @@ import numpy
 import pytest
 import torch
 
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.int8,
-    torch.int16,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-]
+from tests.dtypes import COMPUTED
 
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.spyre.fallback("error"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_fallback")
 
 
 FACTORIES = {
@@ -39,7 +25,7 @@ FACTORIES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", COMPUTED)
 @pytest.mark.parametrize("make", FACTORIES.values(), ids=FACTORIES)
 def test_factory_equals_the_host(make, dtype):
     made, expected = make(device="spyre", dtype=dtype), make(dtype=dtype)

@@ -11,20 +11,8 @@ import pytest
 import torch
 from torch.spyre import DataFormats, SpyreTensorLayout
 
+from tests.dtypes import STORED
 from torch_spyre import _C
-
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.int8,
-    torch.int16,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-    torch.float8_e4m3fn,
-]
 
 
 def saved(thing: object, **kwargs) -> io.BytesIO:
@@ -38,7 +26,7 @@ def sample(dtype: torch.dtype, *size: int) -> torch.Tensor:
     return torch.arange(torch.Size(size).numel()).remainder(2).to(dtype).reshape(size)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("location", [None, "cpu", "spyre", "spyre:0"])
 def test_saved_from_the_card(dtype, location):
     host = sample(dtype, 3, 70)
@@ -47,7 +35,7 @@ def test_saved_from_the_card(dtype, location):
     assert torch.equal(loaded.cpu(), host)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", STORED)
 def test_saved_from_the_host_loaded_to_the_card(dtype):
     host = sample(dtype, 3, 70)
     loaded = torch.load(saved(host), map_location="spyre")
@@ -109,14 +97,14 @@ def test_requires_grad_and_parameters_survive():
     assert isinstance(loaded, torch.nn.Parameter) and loaded.requires_grad and loaded.is_leaf
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize > 1 or not d.is_floating_point])
+@pytest.mark.parametrize("dtype", [d for d in STORED if d.itemsize > 1 or not d.is_floating_point])
 def test_pickle(dtype):
     host = sample(dtype, 3, 70)
     again = pickle.loads(pickle.dumps(host.to("spyre")))
     assert again.device.type == "spyre" and torch.equal(again.cpu(), host)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", STORED)
 def test_deepcopy(dtype):
     host = sample(dtype, 3, 70)
     x = host.to("spyre")
@@ -237,7 +225,7 @@ def test_state_dict_assigned():
 
 def test_safetensors(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
-    tensors = {str(d): sample(d, 3, 70) for d in DTYPES}
+    tensors = {str(d): sample(d, 3, 70) for d in STORED}
     safetensors.save_file({k: t.to("spyre") for k, t in tensors.items()}, tmp_path / "x.safetensors")
     for device in ("spyre", "spyre:0", torch.device("spyre")):
         loaded = safetensors.load_file(tmp_path / "x.safetensors", device=device)
