@@ -15,7 +15,7 @@ from tests.sampling import covering
 Run = Callable[..., subprocess.CompletedProcess]
 
 # Tests here compile each of their cases: `make test` runs some that have every value of every parameter between them.
-COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/test_precision.py")
+COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/numbers/test_precision.py")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +51,13 @@ def python() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def no_fallback() -> Iterator[None]:
+    """An op that would run on the CPU is an error."""
+    with torch.spyre.fallback("error"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@
 #include "aten/op_listener.h"
 #include "aten/resize.h"
 #include "python/eager_compiler.h"
+#include "runtime/calls/origin.h"
 #include "runtime/launch.h"
-#include "runtime/origin.h"
-#include "runtime/scalars.h"
+#include "runtime/numbers/scalars.h"
 
 namespace torch_spyre {
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "aten/op_listener.h"
-#include "runtime/blocking.h"
-#include "runtime/logging.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
 
 namespace torch_spyre {
 

@@ -1,6 +1,6 @@
 #include "aten/op_listener.h"
 
-#include "runtime/blocking.h"
+#include "runtime/calls/blocking.h"
 
 namespace py = pybind11;
 

@@ -11,8 +11,8 @@
 #include "python/layout_guard.h"
 #include "python/measure.h"
 #include "python/step_times.h"
-#include "runtime/argument_placement.h"
 #include "runtime/launch.h"
+#include "runtime/storage/argument_placement.h"
 
 namespace py = pybind11;
 

@@ -1,10 +1,10 @@
 #include "aten/eager_kernels.h"
 #include "card/card.h"
 #include "python/bindings.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/generator.h"
-#include "runtime/interrupts.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/interrupts.h"
+#include "runtime/device/device.h"
+#include "runtime/device/generator.h"
 
 namespace py = pybind11;
 

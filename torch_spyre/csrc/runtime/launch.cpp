@@ -1,10 +1,10 @@
 #include "runtime/launch.h"
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/logging.h"
-#include "runtime/storage.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 
