@@ -26,7 +26,7 @@ LAYERS = {
         "signals.py",
     ),
     "card": ("card/",),
-    "settings": ("_inductor/config.py", "_inductor/errors.py"),
+    "settings": ("_inductor/config.py", "_inductor/errors.py", "_inductor/verification.py"),
     "ops": ("ops/",),
     "ir": ("ir/",),
     "device": ("device/", "streams.py"),
