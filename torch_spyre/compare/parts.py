@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from tests.error_bounds import Format, accumulation, fits_bits
+from .error_bounds import Format, accumulation, fits_bits
 
 aten = torch.ops.aten
 
