@@ -1,4 +1,4 @@
-"""The kind of each op of PyTorch's database, and the comparison that :mod:`torch_spyre.compare.error_bounds` gives for it.
+"""The kind of each op of PyTorch's database, and the comparison that the theory of error bounds gives for it.
 
 - **exact**: integers, bools, and ops that only move or choose numbers. A number given in Python rounds as it enters.
 - **element**: one rounding, unit · |y|.

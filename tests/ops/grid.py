@@ -132,7 +132,7 @@ def _reversed(x: Tensor) -> Tensor:
     return x.permute(order).contiguous().to("spyre").permute(order)
 
 
-# --- tolerances: the kind of an op, from which torch_spyre/compare/error_bounds.py derives how far its result may be off
+# --- tolerances: the kind of an op, from which compare/error_bounds.py derives how far its result may be off
 
 
 def exact(*inputs: Any) -> None:

@@ -93,8 +93,7 @@ class _Kernels:
                 copies.append(tensor)
                 continue
             if key not in flat:
-                count = tensor.untyped_storage().nbytes() // tensor.element_size()
-                whole = tensor.as_strided([count], [1], 0)
+                whole = _whole(tensor)
                 flat[key] = whole.clone()
                 self.observer.reference.put(flat[key], self.observer.reference.of(whole))
             copies.append(flat[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset()))
@@ -182,6 +181,19 @@ def _view(tensor: Tensor, view: Any) -> Tensor:
     if tensor.dtype != view.dtype:
         tensor = tensor.to(view.dtype)
     return tensor.as_strided(view.size, view.stride, tensor.storage_offset() + view.offset)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All that can be reached of the tensor's memory, as one dimension."""
+    low, high = 0, tensor.untyped_storage().nbytes() // tensor.element_size()
+    while low < high:  # padding belongs to no tensor, and views say no more of it than where it begins
+        middle = (low + high + 1) // 2
+        try:
+            tensor.as_strided([middle], [1], 0)
+            low = middle
+        except RuntimeError:
+            high = middle - 1
+    return tensor.as_strided([low], [1], 0)
 
 
 def _only_moves(target: Any) -> bool:

@@ -6,6 +6,7 @@ tensor of the card has the same sizes and strides in it; views and changes in pl
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -52,11 +53,11 @@ class Reference:
         if known is not None and not known[0].expired():
             return known[1]
         self._sweep()
-        count = max(storage.nbytes() // tensor.element_size(), _reach(tensor))
-        if of_card and tensor.numel():
-            flat = _float32(held(tensor.detach().as_strided([count], [1], 0)))
-        else:
-            flat = _float32(torch.zeros(count, dtype=tensor.dtype))
+        flat = _float32(_contents(tensor) if of_card and tensor.numel() else _zeros(tensor))
+        if of_card and tensor.numel() and is_real(tensor):  # the view has bits that the storage's bytes have not
+            once = _each_once(tensor)
+            with contextlib.suppress(RuntimeError):  # windows that overlap are left as they are
+                flat.as_strided(once.size(), once.stride(), once.storage_offset()).copy_(held(once))
         self.storages[key] = StorageWeakRef(storage), flat
         return flat
 
@@ -75,9 +76,21 @@ def run(function: Callable[[], Any]) -> Any:
         return None
 
 
-def _reach(tensor: Tensor) -> int:
-    ends = ((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
-    return tensor.storage_offset() + 1 + sum(ends) if tensor.numel() else 0
+def _contents(tensor: Tensor) -> Tensor:
+    """All that the tensor's storage holds, as one dimension on the host."""
+    storage = tensor.untyped_storage().cpu()
+    count = storage.nbytes() // tensor.element_size()
+    return torch.empty(0, dtype=tensor.dtype).set_(storage, 0, [count])
+
+
+def _each_once(tensor: Tensor) -> Tensor:
+    """The tensor without what it repeats along its dimensions."""
+    size = [n if step else 1 for n, step in zip(tensor.size(), tensor.stride(), strict=True)]
+    return tensor.detach().as_strided(size, tensor.stride(), tensor.storage_offset())
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return torch.zeros(tensor.untyped_storage().nbytes() // tensor.element_size(), dtype=tensor.dtype)
 
 
 def _float32(tensor: Tensor) -> Tensor:
