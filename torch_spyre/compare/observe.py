@@ -211,9 +211,15 @@ class ObserveOps(TorchDispatchMode):
         with self:
             if native:
                 return func._op_dk(DispatchKey.PrivateUse1, *args, **kwargs)
-            if name.startswith("aten::_foreach_"):
+            if name.startswith("aten::_foreach_") or _is_composite(func):
                 return func._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
             return func.decompose(*args, **kwargs)
+
+
+def _is_composite(op: OpOverload) -> bool:
+    """Whether an op of another library is written with others, the same for all devices."""
+    key = "CompositeExplicitAutograd"
+    return op.namespace not in ("aten", "prims") and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
 
 
 def _touches_card(args: Any, kwargs: Any) -> bool:

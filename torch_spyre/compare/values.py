@@ -42,7 +42,7 @@ def _agrees(wide: Tensor, host: Tensor) -> bool:
 def widened(value: Any) -> Any:
     """A value of a call in float64 on the host, numbers and all else as they are."""
     if isinstance(value, Tensor):
-        host = held(value)
+        host = held(value).contiguous()
         return host.double() if is_real(host) else host
     return on_host(value, torch.float64)
 
