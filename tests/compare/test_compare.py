@@ -211,3 +211,15 @@ def test_what_it_does_not_take():
     with pytest.raises(ZeroDivisionError):  # errors of the program stay its own
         torch.spyre.compare(lambda x: 1 / 0, torch.ones(3, device="spyre"))
     assert torch.ones(3, device="spyre").sum().item() == 3
+
+
+def test_ops_that_compiled_code_runs_eagerly_have_their_lines():
+    def drop(x):
+        doubled = x * 2
+        first = F.dropout(doubled, 0.5)
+        return F.dropout(first, 0.25)
+
+    report = torch.spyre.compare(torch.compile(drop), torch.ones(4, 64, device="spyre"))
+    assert report.ok, str(report)
+    lines = [row.line.number for row in report.rows if row.op == "aten.native_dropout"]
+    assert lines == [line_of(drop, "0.5"), line_of(drop, "0.25")]

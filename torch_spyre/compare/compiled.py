@@ -36,14 +36,13 @@ aten = torch.ops.aten
 @contextmanager
 def observing_kernels(observer: Observer) -> Iterator[None]:
     """Inside, what ``torch.compile`` made is compiled anew, and its kernels are compared op by op."""
-    graphs: dict[str, KernelGraph] = {}
-    kernels = _Kernels(observer, graphs)
     with (
-        recording(graphs.__setitem__),
-        handled_by(kernels.call),
+        recording() as records,
+        handled_by(_Kernels(observer, records.kernels).call),
         torch.compiler.set_stance("default", force_backend=_compile_anew()),
         torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6),
     ):
+        observer.eager_traces = records.eager
         yield
 
 
@@ -114,12 +113,12 @@ class _Kernels:
             elif _only_moves(node.target):
                 values[node] = node.target(*args, **kwargs)
             else:
-                execute = functools.partial(self._execute, node, args, kwargs, inputs[0].device)
+                execute = functools.partial(self._execute, node, args, kwargs, kernel.device_index)
                 name = from_json(kernel.text).name
                 values[node] = self.observer.observe(node.target, (args, kwargs), execute, line, name)
         return values
 
-    def _execute(self, node: fx.Node, args: Any, kwargs: Any, device: torch.device) -> Any:
+    def _execute(self, node: fx.Node, args: Any, kwargs: Any, device: int) -> Any:
         """One node on the card: the lowering that it has in the kernel, alone; eagerly, where it cannot be alone."""
         tensors: dict[int, Tensor] = {}
         flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
@@ -132,7 +131,7 @@ class _Kernels:
             text = lower_graph(_single(node, args, kwargs, tensors), "single").to_json()
         except Unsupported:
             return node.target(*args, **kwargs)  # type: ignore[operator]
-        kernel = self.single.setdefault(text, SpyreKernel(text, device.index))
+        kernel = self.single.setdefault(text, SpyreKernel(text, device))
         outputs = run_kernel(kernel, list(tensors.values()))
         if node.target._schema.is_mutable:  # type: ignore[union-attr]
             return args[0]

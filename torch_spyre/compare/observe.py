@@ -21,6 +21,7 @@ from ..constants import DEVICE_NAME
 from ..ops.fallbacks import fallback_counts
 from . import parts
 from .judge import (
+    EXACT,
     NO_VALUES,
     Call,
     Expected,
@@ -37,7 +38,7 @@ from .judge import (
 )
 from .reference import Reference, run
 from .report import Report, Row
-from .source import Line, calling_line
+from .source import Line, calling_line, from_trace, in_generated_code
 from .values import held, is_real, on_card, widened
 
 aten = torch.ops.aten
@@ -55,6 +56,15 @@ class Observer:
     def __init__(self) -> None:
         self.report = Report()
         self.reference = Reference()
+        self.eager_traces: dict[str, list[str]] = {}  # of ops that compiled code runs eagerly, by name
+
+    def line(self, op: OpOverload, until: CodeType) -> Line:
+        """The line of an op that runs now, below ``until``."""
+        traces = self.eager_traces.get(op._schema.name)
+        if not traces or not in_generated_code(until):
+            return calling_line(until)
+        traces.append(traces.pop(0))  # compiled code has them in this order, as often as it is called
+        return from_trace(traces[-1], torch._C._current_autograd_node() is not None)
 
     def observe(self, op: OpOverload, call: Call, execute: Callable[[], Any], line: Line, where: str = "card") -> Any:
         """What ``execute`` returns, which is the op on the card."""
@@ -141,7 +151,7 @@ class _Host:
 
     def _converts(self, dtypes: list[Any]) -> bool:
         """Whether numbers that are only moved round, since they come from another format or from Python."""
-        if self.op.overloadpacket not in parts.MOVES:
+        if self.op.overloadpacket not in parts.MOVES and self.op.overloadpacket not in EXACT:
             return False
         leaves = tree_leaves(self.call)
         tensors = [leaf for leaf in leaves if is_real(leaf)]
@@ -199,7 +209,7 @@ class ObserveOps(TorchDispatchMode):
         if inner is not NotImplemented:
             return inner
         with _disable_current_modes():
-            line = calling_line(self.until)
+            line = self.observer.line(func, self.until)
             return self.observer.observe(func, (args, kwargs), lambda: func(*args, **kwargs), line)
 
     def _taken_apart(self, func: OpOverload, args: Any, kwargs: Any) -> Any:

@@ -44,6 +44,8 @@ def widened(value: Any) -> Any:
     if isinstance(value, Tensor):
         host = held(value).contiguous()
         return host.double() if is_real(host) else host
+    if isinstance(value, float):
+        return float(torch.tensor(value, dtype=torch.float32))  # which the card computes in
     return on_host(value, torch.float64)
 
 

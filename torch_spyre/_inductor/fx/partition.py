@@ -27,7 +27,7 @@ from ..passes.dead_code import dead_code
 from .decompositions.table import withheld_decompositions
 from .kernel_call import call_kernel, fall_back
 from .lower import as_promised, input_of, lower_node, tensors_of
-from .recorded_kernels import kernel_graph, recorders
+from .recorded_kernels import kernel_graph, record_eager, recorders
 
 del inductor_prims  # registers lowerings
 aten = torch.ops.aten
@@ -237,6 +237,8 @@ class _Partition:
         """An op that is not the card's: what it needs of the current segment has to be there before it."""
         if self._conflicts(node):
             self.flush(node)
+        if recorders:
+            record_eager(node, self.gm)
         touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
         if isinstance(node.target, torch._ops.OpOverload) and (
             node.target in withheld_decompositions()
@@ -319,8 +321,8 @@ class _Partition:
             return
         arguments = [buffer.name for buffer in (*kernel.inputs(), *kernel.outputs())]
         found = kernel_graph(segment.nodes, segment.values, wanted, arguments)
-        for recorder in recorders:
-            recorder(canonical(kernel).to_json(), found)
+        for records in recorders:
+            records.kernels[canonical(kernel).to_json()] = found
 
     def _empty(self, node: fx.Node, before: fx.Node) -> fx.Node:
         """A tensor without elements: no kernel has anything to do with it."""

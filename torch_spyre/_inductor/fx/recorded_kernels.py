@@ -5,11 +5,12 @@ Kernels hold loop ops, which follow from lowerings; what a lowering should have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import fx
+from torch._ops import OpOverload
 
 from ..loop_ir.builder import Value
 
@@ -27,18 +28,42 @@ class KernelGraph:
     results: dict[fx.Node, tuple[int, Value]]
 
 
-Recorder = Callable[[str, KernelGraph], None]
-recorders: list[Recorder] = []
+@dataclass(frozen=True)
+class Records:
+    """What was compiled: the graph behind each kernel, by its text, and the traces of ops that run eagerly, by name."""
+
+    kernels: dict[str, KernelGraph] = field(default_factory=dict)
+    eager: dict[str, list[str]] = field(default_factory=dict)
+
+
+recorders: list[Records] = []
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Iterator[None]:
-    """Inside, ``recorder`` gets the text of every kernel that is compiled, and the graph behind it."""
-    recorders.append(recorder)
+def recording() -> Iterator[Records]:
+    """Gives what is compiled inside."""
+    records = Records()
+    recorders.append(records)
     try:
-        yield
+        yield records
     finally:
-        recorders.remove(recorder)
+        recorders.remove(records)
+
+
+def record_eager(node: fx.Node, owner: fx.GraphModule) -> None:
+    """Notes the op of a node that runs eagerly, or those of the graph that it calls."""
+    trace = node.meta.get("stack_trace") or ""
+    if isinstance(node.target, OpOverload):
+        for records in recorders:
+            records.eager.setdefault(node.target._schema.name, []).append(trace)
+        return
+    for given in node.all_input_nodes:
+        inner = getattr(owner, str(given.target), None) if given.op == "get_attr" else None
+        if isinstance(inner, fx.GraphModule):
+            for each in inner.graph.nodes:
+                if each.op == "call_function":
+                    each.meta.setdefault("stack_trace", trace)
+                    record_eager(each, inner)
 
 
 def kernel_graph(
