@@ -36,7 +36,7 @@ def _register() -> None:
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
-    device.compare = compare  # type: ignore[attr-defined]  # a tool above the device, imported when it is used
+    device.compare = compare  # a tool above the device, imported when it is used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()

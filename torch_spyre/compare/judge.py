@@ -203,11 +203,20 @@ def judge(
     ]
     if op.overloadpacket in _ORDERED and len(pairs) == 2:
         return _judge_ordered(op, call, *pairs)
-    each = [_judge_one(f, d, w, e, converts) for f, d, w, e in pairs]
+    numbers = {leaf for leaf in tree_leaves(call) if isinstance(leaf, float)}
+    each = [_judge_one(f, d, w, _entering(w, e, d, numbers), converts) for f, d, w, e in pairs]
     judged = worst(each) if each else Judgement("unchecked", note="it gives no tensor")
     if judged.is_finding and op.namespace not in _KNOWN:
         return Judgement("unchecked", judged.error, 0.0, "how far an op of another library may be off is not known")
     return judged
+
+
+def _entering(want: Tensor, error: Tensor | None, dtype: torch.dtype, numbers: set[float]) -> Tensor | None:
+    """Numbers given in Python round where they become elements."""
+    if error is None or not is_real(want) or not numbers:
+        return error
+    entered = torch.isin(want.double(), torch.tensor(sorted(numbers), dtype=torch.float64))
+    return error + entered * _format(dtype).entering * want.double().nan_to_num(0, 0, 0).abs()
 
 
 def _judge_one(found: Tensor, dtype: torch.dtype, want: Tensor, error: Tensor | None, converts: bool) -> Judgement:
@@ -260,15 +269,15 @@ def _judge_exact(found: Tensor, want: Tensor) -> Judgement:
 
 def _judge_ordered(op: OpOverload, call: Call, values: Any, positions: Any) -> Judgement:
     """Positions are right if they are distinct and hold the values."""
-    judged = _judge_one(*values, False)
+    found, dtype, want, error = values
+    judged = _judge_one(found, dtype, want, error, False)
     given = _arguments(op, *call)
     index, source = positions[0], given["self"]
     dim = given.get("dim", -1)
     if judged.is_finding or not index.numel() or not source.dim():
         return judged
-    held = source.gather(dim, index.reshape(values[0].shape) if index.dim() == source.dim() else index.unsqueeze(dim))
-    want = values[0].double().reshape(held.shape)
-    if not bool(_same(held, want).all()):
+    held = source.gather(dim, index if index.dim() == source.dim() else index.unsqueeze(dim))
+    if not bool(_same(held, found.double().reshape(held.shape)).all()):
         return Judgement("beyond", math.inf, math.inf, "positions that hold other values")
     twice = index.dim() == source.dim() and (index.sort(dim).values.diff(dim=dim) == 0).any()
     return Judgement("beyond", math.inf, math.inf, "a position twice") if twice else judged

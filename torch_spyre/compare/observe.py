@@ -150,14 +150,11 @@ class _Host:
             return expect_in_dtype(self.op, call)
 
     def _converts(self, dtypes: list[Any]) -> bool:
-        """Whether numbers that are only moved round, since they come from another format or from Python."""
+        """Whether numbers that are only moved round, since they come from another format."""
         if self.op.overloadpacket not in parts.MOVES and self.op.overloadpacket not in EXACT:
             return False
-        leaves = tree_leaves(self.call)
-        tensors = [leaf for leaf in leaves if is_real(leaf)]
-        return any(isinstance(leaf, float) for leaf in leaves) or any(
-            tensor.dtype not in dtypes or not on_card(tensor) for tensor in tensors
-        )
+        tensors = [leaf for leaf in tree_leaves(self.call) if is_real(leaf)]
+        return any(tensor.dtype not in dtypes or not on_card(tensor) for tensor in tensors)
 
 
 def _device(call: Call) -> torch.device:

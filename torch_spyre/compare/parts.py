@@ -138,7 +138,7 @@ class _Parts(TorchDispatchMode):
             if func.overloadpacket in APART:
                 return APART[func.overloadpacket](*args, **kwargs)
             if func in TABLE:
-                return TABLE[func](*args, **kwargs)
+                return TABLE[func](*args, **kwargs)  # type: ignore[operator]
             return func.decompose(*args, **kwargs)  # NotImplemented where it is one part
 
     def _note(self, func: OpOverload, call: Any, given: Any, at: int, result: Tensor) -> None:

@@ -80,7 +80,7 @@ def _contents(tensor: Tensor) -> Tensor:
     """All that the tensor's storage holds, as one dimension on the host."""
     storage = tensor.untyped_storage().cpu()
     count = storage.nbytes() // tensor.element_size()
-    return torch.empty(0, dtype=tensor.dtype).set_(storage, 0, [count])
+    return torch.empty(0, dtype=tensor.dtype).set_(storage, 0, [count], [1])
 
 
 def _each_once(tensor: Tensor) -> Tensor:

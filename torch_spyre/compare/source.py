@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
@@ -83,7 +84,8 @@ def in_generated_code(until: CodeType) -> bool:
 
 def forward_line(node: torch.autograd.graph.Node) -> Line:
     """The line whose gradient a node of autograd's graph computes, as anomaly detection noted it."""
-    return from_trace("".join(node.metadata.get("traceback_") or ()), backward=True)
+    noted: Any = node.metadata
+    return from_trace("".join(noted.get("traceback_") or ()), backward=True)
 
 
 def from_trace(trace: str, backward: bool = False) -> Line:

@@ -1,9 +1,9 @@
 #include "runtime/launch.h"
 
+#include "card/runtime/tensor_info.h"
 #include "runtime/blocking.h"
 #include "runtime/device.h"
 #include "runtime/logging.h"
-#include "card/runtime/tensor_info.h"
 #include "runtime/storage_view.h"
 #include "runtime/streams.h"
 

@@ -12,7 +12,6 @@
 
 namespace spyre {
 
-
 // Strict mode: nothing is read that was never written, and no core touches what another one writes in the same step.
 void Card::check_step(const Program& program, size_t index, const std::vector<Held>& held,
                       const std::vector<std::byte*>& bases) {
@@ -30,7 +29,8 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
     const TensorInfos& described = DescribedArguments::current();
     const size_t argument = static_cast<size_t>(which.argument);
     if (!described) return "byte " + text(byte) + " of argument " + text(which.argument);
-    if (argument >= described->size()) return "byte " + text(byte) + " of the kernel's own memory " + text(which.argument);
+    if (argument >= described->size())
+      return "byte " + text(byte) + " of the kernel's own memory " + text(which.argument);
     const TensorInfo& tensor = (*described)[argument];
     return tensor.element(byte) + " of argument " + text(which.argument) + " (" + tensor.text() + ")";
   };

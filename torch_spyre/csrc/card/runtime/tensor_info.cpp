@@ -54,7 +54,8 @@ std::string TensorInfo::element(int64_t byte) const {
   return index ? "element " + list(*index) : "byte " + std::to_string(byte);
 }
 
-DescribedArguments::DescribedArguments(TensorInfos arguments) : before_(std::exchange(described, std::move(arguments))) {}
+DescribedArguments::DescribedArguments(TensorInfos arguments)
+    : before_(std::exchange(described, std::move(arguments))) {}
 
 DescribedArguments::~DescribedArguments() { described = std::move(before_); }
 
