@@ -138,7 +138,7 @@ class _Parts(TorchDispatchMode):
             if func.overloadpacket in APART:
                 return APART[func.overloadpacket](*args, **kwargs)
             if func in TABLE:
-                return TABLE[func](*args, **kwargs)  # type: ignore[operator]
+                return TABLE[func](*args, **kwargs)
             return func.decompose(*args, **kwargs)  # NotImplemented where it is one part
 
     def _note(self, func: OpOverload, call: Any, given: Any, at: int, result: Tensor) -> None:
@@ -205,5 +205,5 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> 
 
 
 # What PyTorch does not take apart, and the card does: a product that rounds, and then a sum.
-APART = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
+APART: dict[Any, Callable[..., Any]] = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
 TABLE = global_decomposition_table["post_autograd"]
