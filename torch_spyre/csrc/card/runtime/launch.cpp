@@ -131,6 +131,7 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
   const size_t given = arguments.size();
   std::vector<std::string> buffers = plan->buffers;
   const auto job = std::make_shared<Job>(Job{std::move(plan), std::move(arguments), std::move(buffers), {}});
+  if (shadow_) job->described = DescribedArguments::current();
   const auto release_own = [&] {
     for (size_t i = given; i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
     if (job->lx.block) lx_->release(job->lx.block);

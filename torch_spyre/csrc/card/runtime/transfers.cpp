@@ -7,6 +7,7 @@
 #include "card/error.h"
 #include "card/kernels/copy_fill.h"
 #include "card/memory/shadow.h"
+#include "card/runtime/tensor_info.h"
 
 namespace spyre {
 
@@ -91,10 +92,19 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
                    " bits; nothing was truncated, the tensor's contents are undefined until it is written again");
 }
 
-[[noreturn]] void uninitialised(const char* what) {
-  throw UndefinedBehavior(
-      std::string(what) +
-      " read device memory that was never written (SPYRE_CARD=strict); initialise the tensor first");
+// Strict mode: the tensor that a transfer reads, for its messages.
+std::shared_ptr<const TensorInfo> info_of(const DeviceView& view, bool strict) {
+  if (!strict) return nullptr;
+  return std::make_shared<const TensorInfo>(
+      TensorInfo{name(view.type), view.size, view.strides, view.offset, *view.layout});
+}
+
+void check_written(const char* what, const Shadow& shadow, const Block& block, const Nest& nest, int64_t element_bytes,
+                   const TensorInfo& tensor) {
+  const int64_t at = shadow.unwritten(block, nest, 1, element_bytes);
+  if (at < 0) return;
+  throw UndefinedBehavior(std::string(what) + " read device memory that was never written: " + tensor.element(at) +
+                          " of a tensor " + tensor.text() + " (SPYRE_CARD=strict); initialise the tensor first");
 }
 
 }  // namespace
@@ -142,9 +152,10 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
     constexpr uint64_t kZero = 0;
     fill_nest(engine_, nest, target, &kZero);
   }
-  auto run = [this, nests = std::move(nests), target, source, type = from.type, block = from.held.block] {
+  auto run = [this, nests = std::move(nests), target, source, type = from.type, block = from.held.block,
+              info = info_of(from, shadow_ != nullptr)] {
     for (const Nest& nest : nests) {
-      if (shadow_ && !shadow_->written(*block, nest, 1, source.element_bytes)) uninitialised("a copy to the host");
+      if (shadow_) check_written("a copy to the host", *shadow_, *block, nest, source.element_bytes, *info);
       copy_nest(engine_, nest, target, source, device_to_host(type));
     }
   };
@@ -173,12 +184,12 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
       for (Nest& lowered : lower(read, 1, nest)) nests.push_back(std::move(lowered));
   }
   auto run = [this, nests = std::move(nests), target, source, from_type = from.type, to_type = to.type,
-              to_block = to.held.block, from = from.held] {
+              to_block = to.held.block, from = from.held, info = info_of(from, shadow_ != nullptr)] {
     const Shadow* source_shadow = shadow_ ? Shadow::of(from.memory) : nullptr;
     write_into(to_block, [&] {
       for (const Nest& nest : nests) {
-        if (source_shadow && !source_shadow->written(*from.block, nest, 1, source.element_bytes))
-          uninitialised("a copy on the card");
+        if (source_shadow)
+          check_written("a copy on the card", *source_shadow, *from.block, nest, source.element_bytes, *info);
         copy_nest(engine_, nest, target, source, device_cast(from_type, to_type));  // casts have a result for all
         if (shadow_) shadow_->wrote(*to_block, nest, 0, target.element_bytes);
       }
