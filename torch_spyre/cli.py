@@ -14,6 +14,7 @@ from pathlib import Path
 from . import __version__
 from .models import run, timing
 from .models.errors import ModelError
+from .smi import command as smi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
     _add_timing(commands)
     _add_sdsc(commands)
+    smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     return parser
 
 
