@@ -63,7 +63,8 @@ def test_without_processes_that_is_said(counters, capsys):
 def test_one_look_shows_cards_and_processes(one_process, capsys):
     assert smi() == 0
     text = capsys.readouterr().out
-    assert re.search(r"^ *0 +50 %  \[\.{16}\] +1\.0 GiB of +112\.0 GiB +48\.0 W +70 C +50 %", text, re.MULTILINE)
+    assert re.search(r"^ *0 +50 %  \[#\.{15}\] +1\.0 GiB of 112\.0 GiB +48\.0 W +70 C +1 +2$", text, re.MULTILINE)
+    assert re.search(r"^ *0 +50 % +0 % +100 % +0 % +0 % +22\.0 +1\.0$", text, re.MULTILINE)
     assert re.search(r'^ *0 +42  ann +run +50 % +1\.0 GiB +2\.0 GiB +1 s +7  python "train"\.py$', text, re.MULTILINE)
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from ..card import description
 from .layout import Work
 
-_PARTS = (("power_matrix_w", "matrix_ps"), ("power_vector_w", "vector_ps"), ("power_dram_w", "memory_ps"))
-_PARTS += (("power_ring_w", "ring_ps"),)
+_PARTS = {
+    "power_matrix_w": "matrix_ps",
+    "power_vector_w": "vector_ps",
+    "power_dram_w": "memory_ps",
+    "power_ring_w": "ring_ps",
+}
 
 
 def joules(work: Work) -> float:
     """What the card takes for this work."""
     constants = description.constants()
     picojoules = constants["power_idle_w"] * work.busy_ps
-    picojoules += sum(constants[watts] * getattr(work, time) for watts, time in _PARTS)
+    picojoules += sum(constants[watts] * getattr(work, time) for watts, time in _PARTS.items())
     return picojoules * 1e-12
 
 

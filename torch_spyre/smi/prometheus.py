@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 
 from . import power
 from .sampling import CardRates, ProcessRates, Rates, Sample, rates, sample
@@ -149,13 +151,23 @@ def server(address: str) -> ThreadingHTTPServer:
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not 0 <= int(port) < 65536:
         raise ValueError(f"--serve {address}: expected PORT or HOST:PORT, as in 9400 or 0.0.0.0:9400")
-    return ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+    host = host.strip("[]") or "127.0.0.1"
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+        def server_bind(self) -> None:
+            """Without the question of what this host is called, which may take as long as a network does."""
+            TCPServer.server_bind(self)
+            self.server_name, self.server_port = host, self.server_address[1]
+
+    return Server((host, int(port)), Handler)
 
 
 def serve(address: str) -> None:
     """Answers until Ctrl-C."""
     with server(address) as serving:
-        host, port = serving.server_address[:2]
-        print(f"http://{host!s}:{port}/metrics", flush=True)
-        serving.daemon_threads = True
+        host = f"[{serving.server_name}]" if ":" in serving.server_name else serving.server_name
+        print(f"http://{host}:{serving.server_port}/metrics", flush=True)
         serving.serve_forever()

@@ -3,51 +3,66 @@
 from __future__ import annotations
 
 import json
+from math import ceil
 from typing import Any
 
 from .. import __version__
 from ..units import seconds
+from . import power
 from .layout import Stream
 from .sampling import CardRates, ProcessRates, Rates
 
 _BAR = 16
-_UNITS = (("matrix", "matrix_ps"), ("vector", "vector_ps"), ("dram", "memory_ps"), ("ring", "ring_ps"))
-_UNITS += (("pcie", "host_ps"),)
+_UNITS = {"matrix": "matrix_ps", "vector": "vector_ps", "dram": "memory_ps", "ring": "ring_ps", "pcie": "host_ps"}
 
 
 def table(rates: Rates, width: int = 100) -> list[str]:
     """The cards and the processes that have one."""
-    lines = [
+    title = (
         f"spyre smi {__version__}    {rates.date:%Y-%m-%d %H:%M:%S}    "
-        f"host: processor {100 * rates.cpu:.0f} %, memory {100 * rates.memory:.0f} %",
-        "",
-        "card   busy  memory" + " " * (_BAR + 24) + "power  temp.  matrix vector   dram   ring   pcie  streams  queued",
-    ]
-    lines += [_card(card) for card in rates.cards if card.capacity]
+        f"host: processor {100 * rates.cpu:.0f} %, memory {100 * rates.memory:.0f} %"
+    )
     if not rates.processes:
-        return [lines[0], "", "No process of this user has a card.", *_notes(rates)]
-    lines += ["", "card      pid  user      mode     busy      memory       peak   modelled  kernels  command"]
-    lines += [_process(each)[:width].rstrip() for each in rates.processes]
-    return [*lines, *_notes(rates)]
+        return [title, "", "No process of this user has a card.", *_notes(rates)]
+    cards = [card for card in rates.cards if card.capacity]
+    return [
+        title,
+        "",
+        "card    busy  memory" + " " * (_BAR + 25) + "power   temp  streams  queued",
+        *(_card(card) for card in cards),
+        "",
+        "card  "
+        + "".join(f"{unit:>7}" for unit in _UNITS)
+        + "    read GiB/s  written GiB/s   of modelled time at work",
+        *(_units(card) for card in cards),
+        "",
+        "card      pid  user      mode     busy      memory       peak    modelled   kernels  command",
+        *(_process(each)[:width].rstrip() for each in rates.processes),
+        *_notes(rates),
+    ]
 
 
 def _card(card: CardRates) -> str:
-    share = card.allocated / card.capacity
-    full = min(_BAR, round(_BAR * share))
-    memory = f"[{'#' * full}{'.' * (_BAR - full)}] {_size(card.allocated):>10} of {_size(card.capacity):>10}"
-    units = " ".join(f"{100 * card.share(getattr(card.work, name)):4.0f} %" for _, name in _UNITS)
+    full = min(_BAR, ceil(_BAR * card.allocated / card.capacity))
+    memory = f"[{'#' * full}{'.' * (_BAR - full)}] {_size(card.allocated):>10} of {_size(card.capacity):>9}"
     return (
-        f"{card.id:4} {100 * card.busy:4.0f} %  {memory} {card.watts:6.1f} W {card.celsius:4.0f} C  {units} "
+        f"{card.id:4}  {100 * card.busy:4.0f} %  {memory}  {card.watts:5.1f} W {card.celsius:4.0f} C "
         f"{card.streams:8} {card.queued:7}"
     )
+
+
+def _units(card: CardRates) -> str:
+    shares = "".join(f"{100 * card.share(getattr(card.work, name)):5.0f} %" for name in _UNITS.values())
+    rates = f"{card.gib_per_s(card.work.bytes_read):14.1f} {card.gib_per_s(card.work.bytes_written):14.1f}"
+    return f"{card.id:4}  {shares}{rates}"
 
 
 def _process(each: ProcessRates) -> str:
     process, card = each.process, each.card
     return (
         f"{card.physical:4} {process.pid:8}  {process.user:<8.8}  {process.counters.mode:<6} {100 * each.busy:4.0f} % "
-        f"{_size(card.allocated):>11} {_size(card.peak):>10} {seconds(card.work.busy_ps * 1e-12):>10} "
-        f"{card.work.kernels:8}  {process.command}"
+        f"{_size(card.allocated):>11} {_size(card.peak):>10} {seconds(card.work.busy_ps * 1e-12):>11} "
+        f"{card.work.kernels:9}  {process.command}"
     )
 
 
@@ -89,7 +104,7 @@ def _card_object(card: CardRates) -> dict[str, Any]:
             "peak": card.peak,
             "reserved": card.reserved,
         },
-        "active": {unit: card.share(getattr(work, name)) for unit, name in _UNITS},
+        "active": {unit: card.share(getattr(work, name)) for unit, name in _UNITS.items()},
         "gib_per_s": {
             "dram_read": card.gib_per_s(work.bytes_read),
             "dram_written": card.gib_per_s(work.bytes_written),
@@ -117,7 +132,8 @@ def _process_object(each: ProcessRates) -> dict[str, Any]:
         "total": {
             "working_s": work.working_ns * 1e-9,
             "modelled_s": work.busy_ps * 1e-12,
-            "active_s": {unit: getattr(work, name) * 1e-12 for unit, name in _UNITS},
+            "energy_j": power.joules(work),
+            "active_s": {unit: getattr(work, name) * 1e-12 for unit, name in _UNITS.items()},
             "kernels": work.kernels,
             "transfers": work.transfers,
             "bytes": {
