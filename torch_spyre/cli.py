@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 from . import __version__
+from .diagnostics import command_line as diagnostics
+from .diagnostics.errors import CaptureError
 from .models import run, timing
 from .models.errors import ModelError
 
@@ -19,7 +21,7 @@ from .models.errors import ModelError
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand. What goes wrong is said in one sentence; ``--traceback`` says where.
 
-    The exit code is 2 for models that cannot be run, 130 after Ctrl-C, and 1 for everything else.
+    The exit code is 2 for models and captures that cannot be run, 130 after Ctrl-C, and 1 for everything else.
     """
     arguments = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         said = str(error) if isinstance(error, OSError | ValueError | RuntimeError) else f"{error!r}"
         print(f"spyre: {said}", file=sys.stderr)
-        return 2 if isinstance(error, ModelError) else 1
+        return 2 if isinstance(error, ModelError | CaptureError) else 1
     return 0
 
 
@@ -48,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
     _add_timing(commands)
     _add_sdsc(commands)
+    diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
 from typing import Any
@@ -262,7 +262,7 @@ class _Call:
         self, results: Results, apart: Sequence[int]
     ) -> tuple[_C.JobPlan | None, list[dict[str, Any]], list[Any] | None]:
         """The plan, its outputs, and the numbers that its launches take."""
-        from .._inductor.loop_ir.runtime_scalars import ValueNeeded, stand_ins
+        from .._inductor.loop_ir.runtime_scalars import ValueNeeded, given_to_launch, stand_ins
 
         inputs = [self.tensors[i] for i in self.inputs]
         if not self._is_lowered_whole():
@@ -273,7 +273,7 @@ class _Call:
             given, recipes = stand_ins(numbers, [schema[i].default_value for i in self.open])
             try:
                 graph = self._single(results, apart, dict(zip(self.open, given, strict=True)))
-                return *_compile(self.functional, graph, inputs), recipes
+                return *_compile(self.functional, graph, inputs, lambda: given_to_launch(numbers, recipes)), recipes
             except (ValueNeeded, Unsupported, TypeError):
                 pass  # for these numbers alone, then
         return *_compile(self.functional, self._single(results, apart, {}), inputs), None
@@ -574,7 +574,7 @@ def _made_like(one: Any, number: Any, dtype: torch.dtype) -> Any:
 
 
 def _compile(
-    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor]
+    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor], numbers: Callable[[], Sequence[float]] = tuple
 ) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
     from .._inductor.fx.lower import lower_graph
     from ..execution.kernel import plan_for
@@ -585,7 +585,7 @@ def _compile(
     if any(name in empty for each in kernel.ops for name in each.reads()):
         raise Unsupported("An input has no elements.")
     kernel.buffers = {name: buffer for name, buffer in kernel.buffers.items() if name not in empty}
-    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()])
+    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()], numbers)
 
 
 def _description(**fields: Any) -> Description:

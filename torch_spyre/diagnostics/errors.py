@@ -1,0 +1,7 @@
+"""What users of captures are told."""
+
+from __future__ import annotations
+
+
+class CaptureError(ValueError):
+    """A capture that is damaged, or that cannot be made or run here; said in one sentence."""
