@@ -22,7 +22,9 @@ LAYERS = {
         "progress.py",
         "directories.py",
         "logging.py",
+        "compile_records.py",
         "compile_time.py",
+        "failures.py",
         "signals.py",
     ),
     "card": ("card/",),
@@ -43,7 +45,7 @@ LAYERS = {
     "hooks": ("_inductor/",),
     "execution": ("execution/",),
     "eager": ("eager/",),
-    "compiler": ("compiler.py",),
+    "compiler": ("compiler.py", "logging_config.py"),
     "tools": ("timing/", "models/", "model_utils.py"),
     "diagnostics": ("diagnostics/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import logging
+from ..compile_records import timed
 from . import config
 from .conditions import check
 from .errors import Unsupported
@@ -185,7 +186,8 @@ def run(plan: Plan, stages: Sequence[Stage] | None = None) -> Plan:
             continue
         if config.verify:
             check(plan, stage.needs, f"before {stage.name}")
-        plan = stage.apply(plan)
+        with timed(f"pass:{stage.name}"):
+            plan = stage.apply(plan)
         if config.verify:
             check(plan, stage.gives, f"after {stage.name}")
         if isinstance(stage, LoopPass):

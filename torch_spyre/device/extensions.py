@@ -37,7 +37,8 @@ def install() -> None:
         _change(torch.UntypedStorage, name, _not_shared)
     _change(torch.nn.Module, "_apply", module_moves.apply_keeping_parameters)
     _change(torch.amp.GradScaler, "unscale_", _unscale_on_host)
-    sys.modules[__package__].capture = diagnostics.capture  # type: ignore[attr-defined]
+    for function in (diagnostics.capture, diagnostics.get_diagnostic_report):
+        setattr(sys.modules[__package__], function.__name__, function)
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))

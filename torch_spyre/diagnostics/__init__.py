@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .captures import Captured
@@ -23,3 +24,29 @@ def capture(path: str | Path, kernel: str | None = None, values: bool = True) ->
     from . import captures
 
     return captures.capturing(Path(path), kernel, values)
+
+
+def get_diagnostic_report(output_dir: str | Path | None = None) -> dict[str, Any]:
+    """What is known of this process: its last failure, if it was collected, and the state of compiler and cards.
+
+    With ``output_dir`` the report is also written there, as ``TORCH_SPYRE_FFDC=1`` writes one for every failure;
+    ``report["collector"]["path"]`` is the file.
+    """
+    from . import ffdc
+
+    return ffdc.get_diagnostic_report(output_dir)
+
+
+def collect_failures() -> None:
+    """``TORCH_SPYRE_FFDC=1``: a report for every failure; ``TORCH_SPYRE_CAPTURE=DIR``: a file for every kernel."""
+    given = os.environ.get("TORCH_SPYRE_FFDC", "")
+    if given not in ("", "0", "1"):
+        raise ValueError(f"TORCH_SPYRE_FFDC={given!r}: expected 0 or 1")
+    if given == "1":
+        from . import ffdc
+
+        ffdc.install()
+    if folder := os.environ.get("TORCH_SPYRE_CAPTURE"):
+        from . import captures
+
+        captures.capture_all(Path(folder), os.environ.get("TORCH_SPYRE_CAPTURE_KERNEL") or None)

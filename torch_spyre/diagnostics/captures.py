@@ -11,6 +11,7 @@ import json
 import linecache
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -353,3 +354,17 @@ def _saver(target: Path, kernel: str | None, values: bool, found: Captured) -> C
         save(file, prepared, values)
 
     return save_one
+
+
+def capture_all(folder: Path, kernel: str | None) -> None:
+    """Writes every kernel of this process when it first runs; what cannot be written costs a warning."""
+    save_one = _saver(folder, kernel, True, Captured())
+
+    def observed(prepared: Prepared) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_one(prepared)
+        except (OSError, CaptureError) as error:
+            warnings.warn(f"kernel {prepared.code['name']} was not captured: {error}", RuntimeWarning, stacklevel=2)
+
+    kernels.observers.append(observed)

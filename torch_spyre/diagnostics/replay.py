@@ -21,7 +21,7 @@ from ..execution import kernel as kernels
 from ..execution.launches import Launch
 from ..timing import Row, attribute
 from .captures import Capture, hardware_in_force, printable
-from .errors import CaptureError
+from .errors import CaptureError, KernelFailed
 from .launch import Results, place, run
 
 
@@ -68,8 +68,8 @@ class Replayed:
 
 
 def replay(capture: Capture, options: Options | None = None) -> Replayed:
-    """Compiles a captured kernel, launches it and compares. Raises CaptureError; what the compiler or the card raises
-    for this kernel is raised as it is."""
+    """Compiles a captured kernel, launches it and compares. Raises CaptureError, KernelFailed, and what the card raises
+    for this kernel."""
     options = options or Options()
     if options.as_captured and (options.cores or options.planning):
         raise CaptureError("the card program as it was captured has its cores and its planning already")
@@ -115,7 +115,11 @@ def _place(buffer: Any) -> tuple[list[int], list[int], str]:
 def _compiled_plan(capture: Capture, options: Options) -> tuple[_C.JobPlan | None, dict[str, Any]]:
     place(capture.kernel, capture.signature)  # arguments that cannot be are not planned for either
     with _settings(capture, options):
-        return kernels.prepare(compile_kernel(from_json(capture.kernel.to_json()), capture.signature))
+        try:
+            code = compile_kernel(from_json(capture.kernel.to_json()), capture.signature)
+        except Exception as error:
+            raise KernelFailed(f"the compiler fails on this kernel: {type(error).__name__}: {error}") from error
+        return kernels.prepare(code)
 
 
 @contextmanager

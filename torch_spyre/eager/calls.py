@@ -19,9 +19,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from .._inductor.errors import Unsupported
+from .._inductor.errors import FrontendOnly, Unsupported
+from ..compile_records import timed
 from ..compile_time import compiling
 from ..constants import DEVICE_NAME
+from ..failures import Failure, during, tell
 from ..signals import whole_imports
 
 aten = torch.ops.aten
@@ -66,8 +68,12 @@ def compile_call(
     # Dynamo, where it gave up on a frame and runs it, must not trace the compiler; and FX traces one graph at a time.
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)
     try:
-        with whole_imports(), compiling(), _one_at_a_time:
-            return _compile_call(op, args, kwargs, open)
+        named = during("compile_frontend", op=str(op))
+        with whole_imports(), compiling(), timed("pipeline:eager"), _one_at_a_time, named:
+            found = _compile_call(op, args, kwargs, open)
+            if isinstance(found, str) and _C.fallback_mode() == "error":  # then the call ends here
+                tell(Failure("unimplemented", "NotImplementedError", f"{op}: {found}", facts={"op": str(op)}))
+            return found
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
@@ -96,6 +102,8 @@ def _compile_call(
         return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
+    except FrontendOnly:
+        raise
     except _Misused as wrong:
         raise RuntimeError(str(wrong)) from None
     except Float64:
@@ -579,7 +587,8 @@ def _compile(
     from .._inductor.fx.lower import lower_graph
     from ..execution.kernel import plan_for
 
-    kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    with timed("stage:lower"):
+        kernel = lower_graph(graph, op._schema.name.split("::")[1])
     # Tensors without elements have no memory to launch with; what is left of them is their shape.
     empty = {buffer.name for buffer in kernel.inputs() if 0 in buffer.size}
     if any(name in empty for each in kernel.ops for name in each.reads()):

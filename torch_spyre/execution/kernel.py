@@ -14,7 +14,9 @@ import torch
 from .. import _C, logging
 from .._inductor.loop_ir import Kernel, from_json
 from ..caching import kernel_cache
+from ..compile_records import timed
 from ..compile_time import compiling
+from ..failures import during
 from ..ir.signature import signature_of
 from ..signals import whole_imports
 from .launches import Launch
@@ -74,10 +76,12 @@ def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
 
         nonlocal how
         how = "compiled"
-        return compile_kernel(from_json(text), signature)
+        with timed("stage:compile"):
+            return compile_kernel(from_json(text), signature)
 
     start = time.perf_counter()
-    plan, description = kernel_cache.find_or_build(text, signature, compile_here, prepare)
+    with during("unknown", text=text, signature=signature):
+        plan, description = kernel_cache.find_or_build(text, signature, compile_here, prepare)
     log.info("kernel %s: %s in %.1f ms", description["name"], how, 1000 * (time.perf_counter() - start))
     return plan, description
 
@@ -92,7 +96,8 @@ def prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, A
             raise TypeError(f"an output has the dtype {output['dtype']!r}")
     # Tensors of no elements have no memory to launch with, and nothing to do.
     runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
-    return _C.prepare_kernel(description) if runs else None, description
+    with during("compile_backend"), timed("stage:prepare"):
+        return _C.prepare_kernel(description) if runs else None, description
 
 
 class SpyreKernel(_C.CompiledKernel):
@@ -113,7 +118,7 @@ class SpyreKernel(_C.CompiledKernel):
         with self._lock:
             if self.has_variant(inputs):  # another thread was first
                 return
-            with compiling(), logging.artifacts_in(self._artifacts):
+            with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:
                 _tell(Prepared(self.text, inputs, (), plan, code))
