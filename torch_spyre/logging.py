@@ -1,8 +1,8 @@
 """Logging: log lines, the IR after every pass, and the files of a compile.
 
 ``TORCH_LOGS`` turns it on (:mod:`torch_spyre.logging_config` has the names), and so do functions there. Files are
-written under ``TORCH_COMPILE_DEBUG=1``. ``SPYRE_INDUCTOR_LOG``, ``SPYRE_INDUCTOR_LOG_LEVEL`` and ``SPYRE_LOG_FILE`` are
-older ways, deprecated.
+written under ``TORCH_COMPILE_DEBUG=1``. ``SPYRE_INDUCTOR_LOG`` and ``SPYRE_INDUCTOR_LOG_LEVEL``, with ``SPYRE_LOG_FILE``,
+are an older way, deprecated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _set_up() -> None:
     if level.upper() not in logging.getLevelNamesMapping():
         raise ValueError(f"SPYRE_INDUCTOR_LOG_LEVEL={level!r}: expected DEBUG, INFO, WARNING or ERROR")
     warnings.warn(
-        "SPYRE_INDUCTOR_LOG, SPYRE_INDUCTOR_LOG_LEVEL and SPYRE_LOG_FILE are deprecated: "
+        "SPYRE_INDUCTOR_LOG and SPYRE_INDUCTOR_LOG_LEVEL are deprecated: "
         'TORCH_LOGS="torch_spyre" or "+torch_spyre" logs the same, and TORCH_LOGS_OUT names a file',
         FutureWarning,
         stacklevel=2,

@@ -100,7 +100,7 @@ def test_torch_logs_knows_the_public_names(python):
 def test_old_variables_work_and_are_deprecated_once(python, tmp_path):
     said = python(PROGRAM, SPYRE_INDUCTOR_LOG="1", SPYRE_KERNEL_CACHE=str(tmp_path)).stderr
     assert "INFO torch_spyre.execution.kernel: kernel add: compiled" in said
-    assert said.count("SPYRE_LOG_FILE are deprecated") == 1
+    assert said.count("SPYRE_INDUCTOR_LOG_LEVEL are deprecated") == 1
 
 
 def test_nothing_is_said_of_what_is_not_used(python, tmp_path):
