@@ -86,14 +86,16 @@ def test_the_kernel_that_is_named_is_captured(tmp_path):
     with torch.spyre.capture(tmp_path / "one", kernel="mul") as captured:
         (x + x) * 2
         x * x
-    assert captured.kernels == ["add", "mul", "mul"]
+    assert [name.split("_")[3] for name in captured.kernels] == ["add", "mul", "mul"]
     assert captures.load(tmp_path / "one").kernel.name == "mul"
     assert captures.load(tmp_path / "one").numbers == (2.0,)
 
 
 def test_a_kernel_that_did_not_run_is_an_error(tmp_path):
     with (
-        pytest.raises(CaptureError, match="no kernel whose name contains 'softmax' ran; those that did: add"),
+        pytest.raises(
+            CaptureError, match="no kernel whose name contains 'softmax' ran; those that did: spyre_kernel_v1_add_"
+        ),
         torch.spyre.capture(tmp_path / "none", kernel="softmax"),
     ):
         halves(4, 64) + 1

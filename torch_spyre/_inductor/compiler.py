@@ -13,7 +13,7 @@ from ..backend import compile_bundle
 from ..card import description
 from ..compile_records import timed
 from ..failures import during, note
-from ..ir import bundle
+from ..ir import bundle, provenance
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
 from ..logging import folder_of, frontend_only, log_pass, save_artifacts
@@ -76,6 +76,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
     with during("compile_backend"), timed("stage:backend"):
         code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
@@ -89,6 +90,16 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
         for buffer in outputs
     ]
     return code
+
+
+def _identify(code: dict[str, Any], plan: Plan) -> None:
+    """Names the kernel by its OpSpecs, which it keeps, and its steps by the ops of the program."""
+    specs = list(provenance.flat(plan.specs))
+    key = provenance.key_of(plan.specs)
+    code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
+    code["provenance"] = {"key": key, "specs": [str(spec) for spec in specs]}
+    for step in code["steps"][0]["program"]["steps"]:
+        step["aten"] = specs[step["spec"]].op_info["aten"]
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:

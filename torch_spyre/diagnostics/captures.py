@@ -218,7 +218,8 @@ def _argument(given: Any, position: int, all_of_them: list[Any]) -> Argument:
     fields = given if isinstance(given, dict) else {}
     form = _C.DataFormats.__members__.get(str(fields.get("device_dtype")))
     arrangement = _C.ElementArrangement.__members__.get(str(fields.get("element_arrangement")))
-    sizes, strides = fields.get("device_size"), fields.get("stride_map")
+    sizes: Any = fields.get("device_size")
+    strides: Any = fields.get("stride_map")
     _need(form is not None and arrangement is not None, f"{where}: its format or arrangement is none of the card")
     _need(_are_integers(sizes) and _are_integers(strides), f"{where}: its sizes or strides are no numbers")
     assert form is not None and arrangement is not None
@@ -228,7 +229,8 @@ def _argument(given: Any, position: int, all_of_them: list[Any]) -> Argument:
     except (ValueError, TypeError, RuntimeError) as error:
         raise CaptureError(f"{where}: {error}") from None
     _need(0 < size <= MOST_BYTES, f"{where}: it has {size} bytes")
-    offset, storage = fields.get("offset"), fields.get("storage")
+    offset: Any = fields.get("offset")
+    storage: Any = fields.get("storage")
     _need(type(offset) is int and 0 <= offset <= MOST_BYTES, f"{where}: its offset is no position")
     _need(type(storage) is int and 0 <= storage <= position, f"{where}: its storage is no argument before it")
     first = all_of_them[storage]

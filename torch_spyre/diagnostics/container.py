@@ -134,7 +134,9 @@ def _from_safetensors(content: bytes) -> tuple[Any, dict[str, torch.Tensor]]:
 
 def _tensor(name: str, given: Any, values: bytes) -> torch.Tensor:
     fields = given if isinstance(given, dict) else {}
-    dtype, shape, offsets = DTYPES.get(str(fields.get("dtype"))), fields.get("shape"), fields.get("data_offsets")
+    dtype = DTYPES.get(str(fields.get("dtype")))
+    shape: Any = fields.get("shape")
+    offsets: Any = fields.get("data_offsets")
     if dtype is None or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
         raise CaptureError(f"the tensor {name[:80]} is not described as safetensors do")
     begin, end = offsets

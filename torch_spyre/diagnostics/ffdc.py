@@ -63,14 +63,16 @@ class _Recent:
 
     def note(self, prepared: Prepared) -> None:
         text, signature, numbers, code = prepared.text, signature_of(prepared.inputs), prepared.numbers, prepared.code
+        name = json.loads(text)["name"]  # eager kernels are called as their ops are, by which errors know them
         with self._lock:
-            self._kernels.pop(code["name"], None)
-            self._kernels[code["name"]] = lambda: captures.describe(text, signature, numbers, code)
+            for known in (name, code["name"]):
+                self._kernels.pop(known, None)
+                self._kernels[known] = lambda: captures.describe(text, signature, numbers, code)
             while len(self._kernels) > _RECENT:
                 self._kernels.popitem(last=False)
 
     def named_in(self, message: str) -> Callable[[], dict[str, Any]] | None:
-        """The one that an error names; the longest name, since eager kernels are called as their ops are."""
+        """The one that an error names, by the longest name."""
         words = set(re.findall(r"\w+", message))
         with self._lock:
             found = max((name for name in self._kernels if name in words), key=len, default=None)

@@ -158,6 +158,7 @@ def _check_op(given: Any, where: str, buffers: dict[str, Any]) -> None:
             "indirect": _is_list(MOST_DIMENSIONS),
             "checked": _is_bool,
             "source": _is_source,
+            "aten": _is_source,
             "hints": _are_hints,
         },
     )
