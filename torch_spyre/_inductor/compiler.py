@@ -21,6 +21,7 @@ from . import config, pipeline
 from .errors import FrontendOnly, Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["plan"] = describe_plan(plan)
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {
