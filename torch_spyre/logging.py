@@ -1,8 +1,8 @@
 """Logging: log lines, the IR after every pass, and the files of a compile.
 
 ``TORCH_LOGS`` turns it on (:mod:`torch_spyre.logging_config` has the names), and so do functions there. Files are
-written under ``TORCH_COMPILE_DEBUG=1``. ``SPYRE_INDUCTOR_LOG`` and ``SPYRE_INDUCTOR_LOG_LEVEL``, with ``SPYRE_LOG_FILE``,
-are an older way, deprecated.
+written under ``TORCH_COMPILE_DEBUG=1``. ``SPYRE_INDUCTOR_LOG`` and ``SPYRE_INDUCTOR_LOG_LEVEL``, with
+``SPYRE_LOG_FILE``, are an older way, deprecated.
 """
 
 from __future__ import annotations
