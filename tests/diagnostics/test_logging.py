@@ -122,7 +122,7 @@ def folders(directory: Path) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in directory.rglob("loop_ir.txt")}
 
 
-@pytest.mark.parametrize("time", ["first", "cached"])
+@pytest.mark.parametrize("time", ["first", pytest.param("cached", marks=pytest.mark.slow)])
 def test_every_kernel_has_a_folder_with_all_its_passes(python, tmp_path, time):
     where = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCH_COMPILE_DEBUG_DIR": str(tmp_path / "debug")}
     if time == "cached":
@@ -138,6 +138,7 @@ def test_every_kernel_has_a_folder_with_all_its_passes(python, tmp_path, time):
         assert "device op" in next((folder / "passes").glob("*_divide_work.txt")).read_text()
 
 
+@pytest.mark.slow
 def test_files_of_passes_are_chosen_too(python, tmp_path):
     choose = "logging_config.set_log_passes('lift_ops, divide_work')"
     where = {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(tmp_path)}
