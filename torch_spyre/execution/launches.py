@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _C
 from ..ir.signature import Argument
-
-if TYPE_CHECKING:
-    from .kernel import SpyreKernel
 
 
 @dataclass(frozen=True)
@@ -20,8 +17,9 @@ class Launch:
 
     plan: _C.JobPlan
     code: dict[str, Any]
-    kernel: SpyreKernel | None = None  # which was called
-    signature: tuple[Argument, ...] = ()  # how its arguments lay
+    text: str  # of the kernel, in loop IR
+    signature: tuple[Argument, ...]  # how its arguments lay
+    occurrences: list[list[tuple[str, ...]]]  # of the kernel in its graph: the FX nodes of each op of the text
 
 
 Listener = Callable[[Launch], None]
