@@ -32,9 +32,7 @@ def launch_of(watched: Watched, number: int) -> Launch:
     return list(plans.values())[number]
 
 
-def other_layout(
-    run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int
-) -> Advice:
+def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int) -> Advice:
     """Another layout of an argument with which the kernel, planned anew, is fastest."""
     launch = launch_of(watched, number)
     if len(buffer["size"]) < 2:
