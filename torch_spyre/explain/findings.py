@@ -46,7 +46,7 @@ def _graph_breaks(notices: Notices, texts: Texts) -> list[run_data.Finding]:
 def _reason(text: str) -> str:
     """The part of Dynamo's message that says why, in a line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("Graph Break Reason:", "Explanation:", "Reason:"):
+    for mark in ("Explanation:", "Graph Break Reason:", "Reason:"):
         for line in lines:
             if mark in line:
                 return line.split(mark, 1)[1].strip() or line

@@ -48,6 +48,12 @@ class Report:
         """As JSON."""
         Path(path).write_text(self.to_json())
 
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """As the explorer: one page for a browser, which needs nothing else."""
+        from . import explorer
+
+        explorer.write(self.data, path)
+
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text())}</pre>"
 

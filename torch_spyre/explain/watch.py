@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .. import _C
 from ..device import current_stream
@@ -116,9 +117,10 @@ class _Clock:
 
 
 def _source() -> str:
-    """The innermost line that is neither PyTorch's nor this package's, as FX writes it."""
+    """The innermost line that is neither PyTorch's, nor this package's, nor generated, as FX writes it."""
+    theirs = (*_PACKAGES, cache_dir())
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+    while frame is not None and frame.f_code.co_filename.startswith(theirs):
         frame = frame.f_back
     if frame is None:
         return ""
@@ -138,12 +140,12 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        at = self.read.search(text)
-        source = f'File "{at["file"]}", line {at["line"]}, in {at["name"] or "?"}' if at else ""
+        places = [at for at in self.read.finditer(text) if not at["file"].startswith(_PACKAGES)]
+        source = f'File "{places[-1]["file"]}", line {places[-1]["line"]}, in {places[-1]["name"]}' if places else ""
         self.found.append(Notice(source, text))
 
 
-_graph_break = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>\S+))?')
+_graph_break = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _recompile = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+?):(?P<line>\d+)")
 
 
