@@ -132,7 +132,7 @@ def turned(x, weight):
 def test_advice_about_a_layout_saves_what_it_promises():
     x, weight = halves(512, 1024), halves(2048, 1024)
     before = torch.spyre.explain(turned, x, weight)
-    advised = [each for each in before.data["findings"] if "saving_us" in each and each["kind"] == "restickify"]
+    advised = [each for each in before.data["findings"] if "saving_us" in each and each["kind"] == "layout"]
     assert advised, str(before)
     saying = re.search(r"argument (\d+) the layout SpyreTensorLayout\(.*, (\[[\d, ]+\])\)", advised[0]["advice"])
     order = json.loads(saying[2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,6 +30,7 @@ from .fx.decompositions.table import decompositions as card_decompositions
 from .fx.hints import gather_hints, mark_backward
 from .fx.keep_storages import KeepStorages
 from .fx.kernel_call import GeneratedCode
+from .fx.lower import source_of
 from .fx.name_lines import lines_of, name_lines
 from .fx.specialize import DynamicCode, is_symbolic
 from .fx.views_of_inputs import note_aliased, views_of_inputs
@@ -47,7 +49,8 @@ CONFIG = {
 
 _EARLY = "joint_custom_pre_pass"  # Inductor's hook in front of its own passes
 
-# What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, and hints.
+# What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, hints, and lines
+# of the program, which kernels name in errors, profiles and reports.
 _unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
 
 
@@ -105,7 +108,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
         hints = gather_hints(model_)
         names = guards.guard_names(model_) if hints else []
-        unseen = (*guards.guard_layouts(model_), *map(str, hints), *map(str, names))
+        unseen = (*guards.guard_layouts(model_), *map(str, hints), *map(str, names), _lines_key(model_))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
         def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -149,6 +152,13 @@ def _on_card(model: GraphModule, inputs: Sequence[Any]) -> bool:
     return any(_is_card(tensor) for tensor in (*model.parameters(), *model.buffers())) or any(
         _is_card(node.meta.get("val", node.meta.get("example_value"))) for graph in graphs for node in graph.nodes
     )
+
+
+def _lines_key(model: torch.nn.Module) -> str:
+    """A hash of the lines that a graph comes from."""
+    graphs = (module.graph for module in model.modules() if isinstance(module, GraphModule))
+    lines = "\n".join(source_of(node) for graph in graphs for node in graph.nodes)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from . import run_data
 from .watch import Watched
 
 LEAST_SHARE = 0.01  # of a kernel's time: changes that save less are no advice
+MOST_STEPS = 300  # of a kernel that is planned anew for each layout that is tried
 
 
 class Advice(TypedDict, total=False):
@@ -35,7 +36,7 @@ def launch_of(watched: Watched, number: int) -> Launch:
 def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int) -> Advice:
     """Another layout of an argument with which the kernel, planned anew, is fastest."""
     launch = launch_of(watched, number)
-    if len(buffer["size"]) < 2:
+    if len(buffer["size"]) < 2 or len(run["kernels"][number]["steps"]) > MOST_STEPS:
         return {}
     before, best, chosen = run["kernels"][number]["us"], float("inf"), []
     rank = len(buffer["size"])

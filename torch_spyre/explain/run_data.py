@@ -118,7 +118,7 @@ class Finding(TypedDict):
     """Something that the backend did and the user did not write, or a change worth making."""
 
     kind: Literal[
-        "graph break", "fallback", "recompile", "restickify", "padding", "few cores", "not in LX", "bytes", "eager"
+        "graph break", "fallback", "recompile", "restickify", "layout", "padding", "few cores", "not in LX", "eager"
     ]
     text: str  # a sentence
     source: Text

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch._dynamo.utils import get_compilation_metrics
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .. import _C
@@ -20,7 +21,6 @@ from ..execution.launches import Launch, listening
 
 _PACKAGES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["torch_spyre"]))
 _GRAPH_BREAKS = "torch._dynamo.symbolic_convert.__graph_breaks"
-_RECOMPILES = "torch._dynamo.guards.__recompiles"
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,13 @@ def watching() -> Iterator[Watched]:
 @contextmanager
 def noticing() -> Iterator[Notices]:
     """Collects graph breaks and recompiles."""
-    found = Notices()
-    breaks = _messages(_GRAPH_BREAKS, found.graph_breaks, _graph_break)
-    with breaks, _messages(_RECOMPILES, found.recompiles, _recompile):
+    found, before = Notices(), {id(each) for each in get_compilation_metrics()}
+    with _messages(_GRAPH_BREAKS, found.graph_breaks, _graph_break):
         yield found
+    for each in get_compilation_metrics():
+        if id(each) not in before and each.recompile_reason:
+            source = f'File "{each.co_filename}", line {each.co_firstlineno}, in {each.co_name}'
+            found.recompiles.append(Notice(source, each.recompile_reason))
 
 
 class _Clock:
@@ -146,7 +149,6 @@ class _Handler(logging.Handler):
 
 
 _graph_break = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
-_recompile = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+?):(?P<line>\d+)")
 
 
 @contextmanager
