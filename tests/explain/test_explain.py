@@ -134,12 +134,9 @@ def test_advice_about_a_layout_saves_what_it_promises():
     before = torch.spyre.explain(turned, x, weight)
     advised = [each for each in before.data["findings"] if "saving_us" in each and each["kind"] == "layout"]
     assert advised, str(before)
-    saying = re.search(r"argument (\d+) the layout SpyreTensorLayout\(.*, (\[[\d, ]+\])\)", advised[0]["advice"])
-    order = json.loads(saying[2])
-    given = [x, weight][int(saying[1])]
-    layout = _C.SpyreTensorLayout(list(given.size()), list(given.stride()), given.dtype, order)
-    changed = given.cpu().to("spyre", device_layout=layout)
-    after = torch.spyre.explain(turned, *(changed if each is given else each for each in (x, weight)))
+    saying = re.search(r"device_layout=(SpyreTensorLayout\(\[2048, 1024\].*\))\)", advised[0]["advice"])
+    layout = eval(saying[1], {"SpyreTensorLayout": _C.SpyreTensorLayout, "torch": torch})
+    after = torch.spyre.explain(turned, x, weight.cpu().to("spyre", device_layout=layout))
     saved = before.microseconds - after.microseconds
     assert saved == pytest.approx(advised[0]["saving_us"], rel=0.1)
 

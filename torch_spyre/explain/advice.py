@@ -49,7 +49,7 @@ def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: r
         return {}
     layout = f"SpyreTensorLayout({buffer['size']}, {buffer['stride']}, torch.{buffer['dtype']}, {chosen})"
     return {
-        "advice": f"Give argument {buffer['address']} the layout {layout} when it is moved to the card.",
+        "advice": f"Move the argument {buffer['dtype']}{buffer['size']} with to('spyre', device_layout={layout}).",
         "saving_us": (before - best) * count,
     }
 
