@@ -8,7 +8,7 @@ from typing import Any
 from ..card import description
 from ..card.description import STICK_BYTES
 from ..ir.core_split import divided
-from ..ir.superdsc_rules import elements_of
+from ..ir.superdsc_view import elements_of
 
 
 class TooLittleLX(RuntimeError):

@@ -22,7 +22,7 @@ from ..backend.tiling import sticks_of
 from ..card import description
 from ..card.description import STICK_BYTES
 from ..execution.launches import Launch
-from ..ir.superdsc_rules import elements_of
+from ..ir.superdsc_view import elements_of
 
 # Steps that move data; all others but products are the vector unit's.
 _MOVES = ("copy", "fill", "restickify", "gather", "scatter")
