@@ -100,7 +100,7 @@ def _changed(function: Callable[..., Any], registered: bool) -> None:
     version.extend(function) if registered else version.restrict(function)
     for tables in (table.decompositions, table.core_decompositions, table.withheld_decompositions):
         tables.cache_clear()
-    if (calls := sys.modules.get("torch_spyre.eager.calls")) is not None:
+    if (calls := sys.modules.get("torch_spyre.eager.lowered")) is not None:
         calls.forget()
     _C.forget_kernels()
     if (dynamo := sys.modules.get("torch._dynamo")) is not None:

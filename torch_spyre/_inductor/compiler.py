@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 from .. import _C
 from ..backend import compile_bundle
@@ -14,6 +13,7 @@ from ..card import description
 from ..ir import bundle
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
+from ..kernel_types import CompiledDescription, LayoutDescription
 from ..logging import log_pass, save_artifacts
 from . import config, pipeline
 from .errors import Unsupported
@@ -21,12 +21,11 @@ from .layout.device_ir import Plan
 from .loop_ir import Kernel
 
 
-def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
-    """The description of a kernel for ``_C.prepare_kernel``, the sizes and strides of its inputs ("inputs"),
-    and how its outputs are to be allocated ("outputs").
+def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescription:
+    """Compiles a kernel for arguments with this signature. The passes change the kernel itself.
 
-    The passes work on the kernel itself: it is used up. Gradients have the hints of what they are gradients of: where a
-    pass refuses these, the kernel is compiled without.
+    Ops of a backward graph have the hints of their forward ops. If a pass refuses these, the kernel is compiled without
+    hints.
     """
     with _collector_paused():
         if not any(op.hints.get("backward") for op in kernel.ops):
@@ -42,8 +41,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """The passes make much that stays until they end, and next to no cycles: looking for these, through all that
-    PyTorch holds too, would take a tenth of their time."""
+    """Pauses the garbage collector: the passes make many objects and almost no cycles. Searching for cycles, among all
+    objects of PyTorch as well, would take a tenth of the compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -53,7 +52,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
+def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescription:
     inputs, outputs = kernel.inputs(), kernel.outputs()
     log_pass("lowered", kernel)
     plan = pipeline.run(_unplanned(kernel, signature))
@@ -63,24 +62,25 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     chain, texts = bundle.emit(kernel.name, plan.specs)
     save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
-    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
-    code["bound_us"] = plan.bound_us
-    code["planner"] = plan.planner
-    code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
-    code["outputs"] = [
-        {
-            "size": list(buffer.size),
-            "stride": list(buffer.stride),
-            "dtype": str(buffer.dtype).removeprefix("torch."),
-            "layout": _layout_fields(plan.layouts[buffer.name]),
-        }
-        for buffer in outputs
-    ]
-    return code
+    return {
+        **compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain),
+        "bound_us": plan.bound_us,
+        "planner": plan.planner,
+        "inputs": [(list(buffer.size), list(buffer.stride)) for buffer in inputs],
+        "outputs": [
+            {
+                "size": list(buffer.size),
+                "stride": list(buffer.stride),
+                "dtype": str(buffer.dtype).removeprefix("torch."),
+                "layout": _layout_fields(plan.layouts[buffer.name]),
+            }
+            for buffer in outputs
+        ],
+    }
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:
-    """The plan that the pipeline begins with: the kernel, how its arguments lie, and what the card has."""
+    """The plan that the pipeline starts from: the kernel, layouts of its arguments, cores and span of the card."""
     names = [buffer.name for buffer in kernel.inputs()]
     given = dict(zip(names, signature, strict=True))
     return Plan(
@@ -94,7 +94,7 @@ def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:
     )
 
 
-def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:
+def _layout_fields(layout: _C.SpyreTensorLayout) -> LayoutDescription:
     return {
         "device_size": list(layout.device_size),
         "stride_map": list(layout.stride_map),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from .. import _C
+from ..kernel_types import CompiledDescription
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Launch:
     """A job plan that is launched, and the description that it was prepared from."""
 
     plan: _C.JobPlan
-    code: dict[str, Any]
+    code: CompiledDescription
 
 
 Listener = Callable[[Launch], None]

@@ -22,9 +22,9 @@ FORMATS: dict[str, DataFormats] = dict(DataFormats.__members__)
 
 
 @cache
-def elements_of(data_format: str) -> int:
+def elements_of(data_format: DataFormats | str) -> int:
     """The elements of a stick in this format."""
-    return FORMATS[data_format].elems_per_stick()
+    return (FORMATS[data_format] if isinstance(data_format, str) else data_format).elems_per_stick()
 
 
 @lru_cache(maxsize=1 << 10)
