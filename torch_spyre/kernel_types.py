@@ -66,6 +66,8 @@ class Step(TypedDict):
     special: NotRequired[bool]  # a special function of the vector unit, which takes longer
     turn: NotRequired[bool]  # the first step of another iteration of a tile loop
     source: NotRequired[str]  # the line of the user's program, for messages
+    aten: NotRequired[str]  # the op of the user's program
+    spec: NotRequired[int]  # position of its OpSpec among those of the kernel
 
 
 class Program(TypedDict):
@@ -133,9 +135,17 @@ class PlannerReport(TypedDict, total=False):
     seconds: float  # of the search
 
 
+class Provenance(TypedDict):
+    """The OpSpecs that a kernel was compiled from, in the order of its SuperDSC files."""
+
+    key: str  # a hash of them, which is part of the kernel's name
+    specs: list[str]
+
+
 class CompiledDescription(KernelDescription):
     """A kernel that the compiler made, as the kernel cache stores it."""
 
+    provenance: Provenance
     bound_us: float  # no plan of these ops in these layouts is faster; 0: not computed
     planner: PlannerReport
     inputs: list[Shape]  # sizes and strides of the inputs, which are the first arguments
@@ -175,6 +185,8 @@ class StepTime(TypedDict):
     op: str
     function: str
     source: str
+    aten: str
+    spec: int  # -1: unknown
     extents: list[int]
     slices: list[int]
     us: float  # in all

@@ -10,10 +10,10 @@ from copy import deepcopy
 from .. import _C
 from ..backend import compile_bundle
 from ..card import description
-from ..ir import bundle
+from ..ir import bundle, provenance
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
-from ..kernel_types import CompiledDescription, LayoutDescription
+from ..kernel_types import CompiledDescription, KernelDescription, LayoutDescription, Provenance
 from ..logging import log_pass, save_artifacts
 from . import config, pipeline
 from .errors import Unsupported
@@ -62,8 +62,11 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
     chain, texts = bundle.emit(kernel.name, plan.specs)
     save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
+    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    found = _identify(code, plan)
     return {
-        **compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain),
+        **code,
+        "provenance": found,
         "bound_us": plan.bound_us,
         "planner": plan.planner,
         "inputs": [(list(buffer.size), list(buffer.stride)) for buffer in inputs],
@@ -77,6 +80,17 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
             for buffer in outputs
         ],
     }
+
+
+def _identify(code: KernelDescription, plan: Plan) -> Provenance:
+    """Names the kernel after its OpSpecs, and each of its steps after an op of the program. Returns the OpSpecs."""
+    specs = list(provenance.flat(plan.specs))
+    key = provenance.key_of(plan.specs)
+    code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
+    for job in code["steps"]:
+        for step in job["program"]["steps"] if job["type"] == "Compute" else ():
+            step["aten"] = specs[step["spec"]].op_info["aten"]
+    return {"key": key, "specs": [str(spec) for spec in specs]}
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:

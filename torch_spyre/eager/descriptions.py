@@ -22,6 +22,8 @@ def compile_graph(
     from ..execution.kernel import plan_for
 
     kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    for each in kernel.ops:
+        each.aten = str(op)  # the op of the program, also if decompositions replaced it
     # Tensors without elements have no memory to launch with; lowerings may have used their shape.
     empty = {buffer.name for buffer in kernel.inputs() if 0 in buffer.size}
     if any(name in empty for each in kernel.ops for name in each.reads()):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .. import _C
+from ..ir.signature import Argument
 from ..kernel_types import CompiledDescription
+
+if TYPE_CHECKING:
+    from .kernel import SpyreKernel
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,8 @@ class Launch:
 
     plan: _C.JobPlan
     code: CompiledDescription
+    kernel: SpyreKernel | None = None  # which was called
+    signature: tuple[Argument, ...] = ()  # layouts and offsets of its arguments
 
 
 Listener = Callable[[Launch], None]
