@@ -148,6 +148,7 @@ class CompiledDescription(KernelDescription):
     provenance: Provenance
     bound_us: float  # no plan of these ops in these layouts is faster; 0: not computed
     planner: PlannerReport
+    plan: Description  # buffers and their use by ops: describe_plan
     inputs: list[Shape]  # sizes and strides of the inputs, which are the first arguments
     outputs: list[CompiledOutput]  # the arguments after them
 

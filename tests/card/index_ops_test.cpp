@@ -586,7 +586,7 @@ TEST("indexed steps that are wrong are refused by field") {
   CHECK(has(arg, "reduced: 0 of 2 dimensions"));
   arg.reduced = 1;
   CHECK(has(arg, "accepted"));
-  CHECK(has(changed(arg, [](Step& s) { s.function = "max"; }), "function: is argmax or argmin, not 'max'"));
+  CHECK(has(changed(arg, [](Step& s) { s.function = "max"; }), "function: must be argmax or argmin, not 'max'"));
   CHECK(has(changed(arg, [&](Step& s) { s.operands[0] = half.operand; }),
             "operand 0: positions must be integers, not SEN169_FP16"));
   CHECK(has(changed(arg, [&](Step& s) { s.operands[0] = integers.operand; }),

@@ -287,7 +287,8 @@ TEST("program: malformed programs are refused by step and field") {
   using P = Program&;
   using S = Step&;
   CHECK(says(refusal([](P, S s) { s.extents[1] = 0; }), "extents", "at least 1, one is 0"));
-  CHECK(says(refusal([](P, S s) { s.extents = {int64_t{1} << 40, int64_t{1} << 40}; }), "extents", "more points"));
+  CHECK(says(refusal([](P, S s) { s.extents = {int64_t{1} << 40, int64_t{1} << 40}; }), "extents",
+             "more than 2^62 points"));
   CHECK(says(refusal([](P, S s) { s.slices = {4}; }), "slices", "has 1 for 2"));
   CHECK(says(refusal([](P, S s) { s.slices = {0, 1}; }), "slices", "0 slices for an extent of 8"));
   CHECK(says(refusal([](P, S s) { s.slices = {9, 1}; }), "slices", "9 slices for an extent of 8"));
@@ -303,7 +304,7 @@ TEST("program: malformed programs are refused by step and field") {
   CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::BOOL; }), "operand 1",
              "does not store format BOOL"));
   CHECK(says(refusal([](P, S s) { s.operands[1].argument = 2; }), "operand 1", "argument 2, there are 2"));
-  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -3; }), "operand 0", "argument -3 of 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -3; }), "operand 0", "argument -3, there are 2"));
   CHECK(says(refusal([](P, S s) { s.operands[0].argument = -1; }), "operand 0", "a constant cannot be written"));
   CHECK(says(refusal([](P, S s) { s.operands[1].argument = -1; }), "operand 1", "copy reads memory, not a constant"));
   CHECK(says(refusal([](P, S s) { s.indirect = {{2, 4, 128, false}}; }), "indirect", "copy takes no indices"));
@@ -352,7 +353,7 @@ TEST("program: what lies in sticks begins at one and moves by whole ones") {
   CHECK(stick_refusal([](P, S) {}) == "accepted");
   CHECK(stick_refusal([](P, S s) { s.slices = {8, 4}; }) == "accepted");
   CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = 2; }), "operand 1", "stick dimension 2, there are 2"));
-  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = -2; }), "operand 1", "stick -2 of 2 dimensions"));
+  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = -2; }), "operand 1", "stick dimension -2, there are 2"));
   CHECK(says(stick_refusal([](P, S s) { s.operands[0].offset = 64; }), "operand 0",
              "offset 64 is not a multiple of their 128 bytes"));
   CHECK(says(stick_refusal([](P, S s) { s.operands[0].strides[0] = 64; }), "operand 0",

@@ -19,6 +19,7 @@ from . import config, pipeline
 from .errors import Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescription:
@@ -69,6 +70,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
         "provenance": found,
         "bound_us": plan.bound_us,
         "planner": plan.planner,
+        "plan": describe_plan(plan),
         "inputs": [(list(buffer.size), list(buffer.stride)) for buffer in inputs],
         "outputs": [
             {
