@@ -230,7 +230,7 @@ def test_malformed_program_is_refused(step, message):
     [
         ([{"type": "Dance"}], "unknown step type 'Dance'"),
         ([{"type": "H2D", "argument": 5, "buffer": 0}], "argument: 5, there are 1"),
-        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer: 3 of 1"),
+        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer: 3, there are 1"),
         ([{"type": "D2H", "argument": 0, "offset": 127, "buffer": 0}], "127"),
     ],
 )
