@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
 
 from .. import _C
-from .._inductor.errors import Unsupported
+from .._inductor.errors import FrontendOnly, Unsupported
+from ..compile_records import timed
 from ..compile_time import compiling
+from ..failures import Failure, during, tell
 from ..kernel_types import EagerKernelDescription, OutputDescription
 from ..signals import whole_imports
 from .call import Call, Results, functional_overload
@@ -46,8 +49,12 @@ def compile_call(
     # Dynamo may be running a frame that it gave up on: it must not trace the compiler. FX traces one graph at a time.
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)
     try:
-        with whole_imports(), compiling(), _one_at_a_time:
-            return _compile_call(op, args, kwargs, scalar_positions)
+        named = during("compile_frontend", op=str(op))
+        with whole_imports(), compiling(), timed("pipeline:eager"), _one_at_a_time, named:
+            found = _compile_call(op, args, kwargs, scalar_positions)
+            if isinstance(found, str) and _C.fallback_mode() == "error":  # then the call ends here
+                tell(Failure("unimplemented", "NotImplementedError", f"{op}: {found}", facts={"op": str(op)}))
+            return found
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
@@ -68,6 +75,8 @@ def _compile_call(
             return _describe(call)
     except Unsupported as refusal:
         return str(refusal)
+    except FrontendOnly:
+        raise
     except Misused as misuse:
         raise RuntimeError(str(misuse)) from None
     except Float64:
@@ -106,7 +115,7 @@ def _compile(
     call: Call, results: Results, separate: Sequence[int]
 ) -> tuple[_C.JobPlan | None, list[OutputDescription], list[Recipe] | None]:
     """The job plan, its outputs, and the runtime scalars that its launches take."""
-    from .._inductor.loop_ir.runtime_scalars import ValueNeeded, stand_ins
+    from .._inductor.loop_ir.runtime_scalars import ValueNeeded, given_to_launch, stand_ins
 
     inputs = [call.tensors[i] for i in call.inputs]
     if not call.is_lowered_whole():
@@ -118,7 +127,8 @@ def _compile(
         scalars, recipes = stand_ins(numbers, [schema[i].default_value for i in call.scalar_positions])
         try:
             graph = single_op_graph(call, results, separate, dict(zip(call.scalar_positions, scalars, strict=True)))
-            return *compile_graph(call.functional, graph, inputs), recipes
+            given = partial(given_to_launch, numbers, recipes)
+            return *compile_graph(call.functional, graph, inputs, given), recipes
         except (ValueNeeded, Unsupported, TypeError):
             pass  # the kernel needs the numbers of this call
     return *compile_graph(call.functional, single_op_graph(call, results, separate, {}), inputs), None

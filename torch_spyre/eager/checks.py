@@ -122,6 +122,10 @@ def check_with_host(call: Call) -> None:
         as_float = {**_HALVES, call.tensors[0].dtype: torch.float32}
         if _fails_on_host(call, replaced) and not _fails_on_host(call, as_float):
             raise Unsupported(f"PyTorch refuses {call.tensors[0].dtype}, or a number of the call.")
+    if torch.int32 in given:  # some ops take positions as int64 only
+        longer = {**replaced, torch.int32: torch.int64}
+        if _fails_on_host(call, replaced) and not _fails_on_host(call, longer):
+            raise Unsupported("PyTorch refuses torch.int32.")
     mixed = given & {torch.float32, *_HALVES}
     if len(mixed) > 1 and _fails_on_host(call, {}) and not _fails_on_host(call, _HALVES):
         raise Unsupported(f"PyTorch refuses a mix of {' and '.join(sorted(map(str, mixed)))}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,17 +11,22 @@ from torch._ops import OpOverload
 
 from .. import _C
 from .._inductor.errors import Unsupported
+from ..compile_records import timed
 from ..kernel_types import EagerKernelDescription, OutputDescription
 
 
 def compile_graph(
-    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor]
+    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor], numbers: Callable[[], Sequence[float]] = tuple
 ) -> tuple[_C.JobPlan | None, list[OutputDescription]]:
-    """The job plan of a graph for these inputs, None if there is nothing to compute; and its outputs."""
+    """The job plan of a graph for these inputs, None if there is nothing to compute; and its outputs.
+
+    ``numbers`` returns the runtime scalars of the first launch.
+    """
     from .._inductor.fx.lower import lower_graph
     from ..execution.kernel import plan_for
 
-    kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    with timed("stage:lower"):
+        kernel = lower_graph(graph, op._schema.name.split("::")[1])
     for each in kernel.ops:
         each.aten = str(op)  # the op of the program, also if decompositions replaced it
     # Tensors without elements have no memory to launch with; lowerings may have used their shape.
@@ -29,7 +34,7 @@ def compile_graph(
     if any(name in empty for each in kernel.ops for name in each.reads()):
         raise Unsupported("An input has no elements.")
     kernel.buffers = {name: buffer for name, buffer in kernel.buffers.items() if name not in empty}
-    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()])
+    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()], numbers)
 
 
 def description(**fields: Any) -> EagerKernelDescription:
