@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {
     "base": (
         "constants.py",
+        "kernel_types.py",
         "units.py",
         "progress.py",
         "directories.py",

@@ -28,6 +28,7 @@ from .errors import Unsupported
 from .fx import guards
 from .fx.decompositions.table import decompositions as card_decompositions
 from .fx.hints import gather_hints, mark_backward
+from .fx.inductor_lowerings import warn_of_unused_lowerings
 from .fx.keep_storages import KeepStorages
 from .fx.kernel_call import GeneratedCode
 from .fx.lower import source_of
@@ -49,7 +50,7 @@ CONFIG = {
 
 _EARLY = "joint_custom_pre_pass"  # Inductor's hook in front of its own passes
 
-# What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, hints, and lines
+# What the code of the current graph depends on besides what Inductor's caches see: layouts of inputs, hints, and lines
 # of the program, which kernels name in errors, profiles and reports.
 _unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
 
@@ -69,7 +70,7 @@ def install(compile_fx: ModuleType) -> None:
 
 
 def _with_devices_inside(original: Callable[[GraphModule], Any]) -> Callable[[GraphModule], Any]:
-    """Inductor looks for devices among inputs and outputs; a program may visit the card in between."""
+    """Adds the devices of inner nodes: Inductor looks at inputs and outputs, and the card may be used in between."""
 
     @functools.wraps(original)
     def get_all_devices(gm: GraphModule) -> Any:
@@ -120,6 +121,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
                 give_names(graph.graph, names)
 
             def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+                warn_of_unused_lowerings(graph.graph)
                 with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):
                     lines = lines_of(graph.graph)
                     code = inner_compile(graph, inputs, **kwargs)
@@ -188,7 +190,7 @@ class Partition(CustomGraphModulePass):
 
 
 class Scheduling(BaseScheduling):
-    """Places calls; there are no loops on the card that Inductor would write."""
+    """Emits calls of kernels; Inductor generates no loops for the card."""
 
     def group_fn(self, sizes: Any) -> tuple[Any, ...]:
         return tuple(tuple(size) for size in sizes)

@@ -13,6 +13,7 @@ from .._inductor.compiler import compile_kernel
 from .._inductor.errors import Unsupported
 from .._inductor.loop_ir import from_json
 from ..execution.launches import Launch
+from ..kernel_types import Step
 from . import run_data
 from .watch import Watched
 
@@ -92,16 +93,16 @@ def savings_in_lx(watched: Watched, number: int) -> dict[int, float]:
     return found
 
 
-def _compute_steps(launch: Launch) -> list[dict[str, Any]]:
+def _compute_steps(launch: Launch) -> list[Step]:
     return [step for each in launch.code["steps"] if each["type"] == "Compute" for step in each["program"]["steps"]]
 
 
-def _in_lx(step: dict[str, Any], buffer: dict[str, Any], argument: int) -> dict[str, Any]:
+def _in_lx(step: Step, buffer: dict[str, Any], argument: int) -> Step:
     """The step with a buffer of the pool at the beginning of LX."""
     moved = deepcopy(step)
     end = buffer["address"] + buffer["bytes"]
     for operand in moved["operands"]:
-        if operand.get("argument") == argument and buffer["address"] <= operand["offset"] < end:
+        if "argument" in operand and operand["argument"] == argument and buffer["address"] <= operand["offset"] < end:
             del operand["argument"], operand["offset"]
             operand["lx"] = 0
     return moved
