@@ -44,6 +44,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card", "timing"):
+    if name in ("constants", "device", "ops", "streams", "card", "timing", "profiler"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

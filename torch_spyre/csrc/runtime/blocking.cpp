@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "card/card.h"
+#include "profiler/recorder.h"
 #include "runtime/interrupts.h"
 #include "runtime/origin.h"
 
@@ -48,6 +49,7 @@ void throw_python_error() {
 }
 
 void run_blocking(const std::function<void()>& body) {
+  const profiler::HostCall call;
   PyThreadState* released = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   std::exception_ptr error;
   bool interrupted = false;

@@ -25,9 +25,10 @@ struct Stream;
 struct Task {
   std::function<void()> run;
   Picoseconds duration = 0;
-  bool on_host = false;  // a host callback: runs in every mode, and behind a failed task too
-  bool* ran = nullptr;   // set when the task is carried out, and not when it is skipped behind a failed one
-  Origin origin{};       // set by submit()
+  bool on_host = false;        // a host callback: runs in every mode, and behind a failed task too
+  bool* ran = nullptr;         // set when the task is carried out, and not when it is skipped behind a failed one
+  Picoseconds* end = nullptr;  // set by submit() to the modelled time at its end
+  Origin origin{};             // set by submit()
 };
 
 // Of what this thread submits.

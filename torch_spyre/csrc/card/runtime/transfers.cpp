@@ -105,7 +105,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
   check(to);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
-  const Picoseconds time = clock_.host_transfer(product(to.size) * element_bytes(to));
+  const int64_t bytes = product(to.size) * element_bytes(to);
+  const Picoseconds time = clock_.host_transfer(bytes);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, from.strides, 0));
@@ -122,7 +123,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
     });
     if (!good) out_of_range(type);
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait wait) {
@@ -131,7 +133,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
   check(from);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&from.held, 1});
-  const Picoseconds time = clock_.host_transfer(product(from.size) * element_bytes(from));
+  const int64_t bytes = product(from.size) * element_bytes(from);
+  const Picoseconds time = clock_.host_transfer(bytes);
   const Nest nest = nest_of(from.size, to.strides, 0, from.strides, from.offset);
   const ElementPointer target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
   const ElementPointer source{address(from.held), element_bytes(from)};
@@ -148,7 +151,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
       copy_nest(engine_, nest, target, source, device_to_host(type));
     }
   };
-  submit(stream, {std::move(run), time}, {{from.held}, {to.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, {std::move(run), time}, {{from.held}, {to.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
@@ -184,7 +188,9 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
       }
     });
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.held}}, interrupts);
+  const Transfer transfer{peer ? Transfer::Kind::from_peer : Transfer::Kind::on_card, elements * source.element_bytes,
+                          elements * target.element_bytes};
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.held}}, interrupts, Wait::no, &transfer);
 }
 
 void Card::fill(const DeviceView& to, uint32_t element, int stream) {
@@ -192,7 +198,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   check(to);
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
   const ElementPointer target{address(to.held), element_bytes(to)};
-  const Picoseconds time = clock_.kernel(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false));
+  const int64_t bytes = product(to.size) * target.element_bytes;
+  const Picoseconds time = clock_.kernel(move_of(0, bytes, limits_.cores, false));
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, Dims(to.size.size(), 0), 0));
@@ -204,7 +211,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
       }
     });
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}}, interrupts);
+  const Transfer transfer{Transfer::Kind::fill, 0, bytes};
+  submit(stream, {std::move(run), time}, {{to.held, writing(to)}}, interrupts, Wait::no, &transfer);
 }
 
 void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream) {
@@ -216,7 +224,8 @@ void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t byte
     if (shadow_) shadow_->wrote(*to.block, offset, bytes);
   };
   const auto effect = whole ? Memory::Effect::replaces : Memory::Effect::writes;
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, effect}}, interrupts, Wait::yes);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, effect}}, interrupts, Wait::yes, &transfer);
 }
 
 void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream) {
@@ -224,7 +233,8 @@ void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int
   if (mode_ == Mode::timing) std::memset(to, 0, bytes);
   const uint64_t interrupts = check_contents({&from, 1});
   auto run = [=, this] { copy_bytes(static_cast<std::byte*>(to), address(from) + offset, bytes); };
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{from}}, interrupts, Wait::yes);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{from}}, interrupts, Wait::yes, &transfer);
 }
 
 }  // namespace spyre
