@@ -102,7 +102,7 @@ def test_a_row_begins_at_the_later_of_its_launch_and_the_end_of_the_row_before(t
     end = 0
     for row in sorted(on_card(traced[0]), key=lambda row: row["ts"]):
         begins = max(end, nanoseconds(launches[row["args"]["correlation"]]))
-        assert abs(nanoseconds(row["ts"]) - begins) <= 1
+        assert 0 <= nanoseconds(row["ts"]) - begins <= 4  # two between rows, so that floating point shows no overlap
         end = nanoseconds(row["ts"]) + nanoseconds(row["dur"])
 
 

@@ -55,9 +55,16 @@ class Session final : public libkineto::IActivityProfilerSession {
     rows_->gpuOpCount = 0;
     add_rows(*rows_, std::move(records_), types_, clock_.makeConverter(), host_op);
     // Not handleGenericActivity, which keeps a copy without the args.
-    for (const auto& row : rows_->activities) logger.handleActivity(*row);
+    std::set<int64_t> cards;
+    for (const auto& row : rows_->activities) {
+      logger.handleActivity(*row);
+      // kineto asks for one device; the others are named here.
+      const bool on_card = row->activityType != ActivityType::PRIVATEUSE1_RUNTIME;
+      if (on_card && row->device != 0 && cards.insert(row->device).second)
+        logger.handleDeviceInfo(*device_info(row->device), from);
+    }
   }
-  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override { return nullptr; }
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override { return device_info(0); }
   std::vector<libkineto::ResourceInfo> getResourceInfos() override {
     std::vector<libkineto::ResourceInfo> lanes;
     std::set<std::pair<int64_t, int64_t>> named;
@@ -90,6 +97,11 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
  private:
+  static std::unique_ptr<libkineto::DeviceInfo> device_info(int64_t card) {
+    return std::make_unique<libkineto::DeviceInfo>(
+        libkineto::DeviceInfo{card, libkineto::kExceedMaxPid + card, "spyre:" + std::to_string(card), "IBM Spyre"});
+  }
+
   const std::set<ActivityType> types_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   Records records_;

@@ -1,6 +1,7 @@
 #include "profiler/recorder.h"
 
 #include <ThreadUtil.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <memory>
@@ -97,6 +98,11 @@ void start_recording() {
   rows = 0;
   dropped = 0;
   session.fetch_add(1);
+  static std::once_flag once;
+  std::call_once(once, [] {
+    // The child of a fork has no cards, and its parent's profile is not its own.
+    pthread_atfork(nullptr, nullptr, [] { recording = false, spyre::submission_observer = nullptr; });
+  });
   recording = true;
   spyre::submission_observer = record;
 }

@@ -1,6 +1,8 @@
 // A row on a card begins at the later of its launch on the host and the end of the row before it in its lane, which is
 // its stream, and lasts its modelled time. Lanes are laid out in picoseconds and rounded to the nanoseconds of a trace,
-// so that rows add up; what takes less than one gets one, from what follows.
+// so that rows add up; what takes less than one gets one, from what follows. Two nanoseconds are left between rows:
+// traces count microseconds from a moment up to three months ago, and readers that do so in floating point would see
+// rows overlap.
 #include "profiler/rows.h"
 
 #include <torch/csrc/utils/pybind.h>
@@ -11,6 +13,7 @@
 
 #include "profiler/step_facts.h"
 #include "runtime/device.h"
+#include "runtime/origin.h"
 
 namespace torch_spyre::profiler {
 
@@ -25,35 +28,58 @@ namespace py = pybind11;
 // "file:line" of the Python code that submitted the work, each looked up once.
 class Lines {
  public:
-  const std::string& of(const spyre::Origin& origin) {
-    const auto [found, added] = known_.try_emplace({origin.code, origin.offset});
-    if (added && origin.code && Py_IsInitialized()) {
+  const std::string* of(const spyre::Origin& origin) {
+    const std::string*& line = known_[{origin.code, origin.offset}];
+    if (line) return line;
+    std::string text;
+    if (origin.code && Py_IsInitialized()) {
       py::gil_scoped_acquire gil;
       auto* code = static_cast<PyCodeObject*>(const_cast<void*>(origin.code));
-      found->second = py::str(py::handle(code->co_filename)).cast<std::string>() + ":" +
-                      std::to_string(PyCode_Addr2Line(code, origin.offset));
+      text = py::str(py::handle(code->co_filename)).cast<std::string>() + ":" +
+             std::to_string(PyCode_Addr2Line(code, origin.offset));
     }
-    return found->second;
+    return line = interned(text);
   }
 
  private:
-  std::map<std::pair<const void*, int>, std::string> known_;
+  std::map<std::pair<const void*, int>, const std::string*> known_;
 };
 
 using PlanFacts = std::shared_ptr<const std::vector<StepFacts>>;
 
-// A row whose args are put together when they are asked for: most of them are those of its step.
-class Row : public GenericTraceActivity {
- public:
+// There may be a million rows: texts are put together when they are asked for.
+struct Row : GenericTraceActivity {
   using GenericTraceActivity::GenericTraceActivity;
 
-  const std::string metadataJson() const override { return step ? args + ", " + step->args : args; }
+  const std::string metadataJson() const override;
 
-  std::string args;
-  std::shared_ptr<const StepFacts> step;
+  std::shared_ptr<const StepFacts> step;  // of kernels
+  Picoseconds modelled = 0, duration = 0;
+  int64_t bytes = -1;                   // of transfers
+  const std::string* source = nullptr;  // of kernels and transfers: file:line
+  const std::string* op = nullptr;      // that was called
+  const std::string* kernel = nullptr;  // of launches
 };
 
-std::string arg(const char* name, const std::string& value) { return std::string("\"") + name + "\": " + value; }
+std::string member(const char* name, const std::string& value) { return std::string(", \"") + name + "\": " + value; }
+
+const std::string Row::metadataJson() const {
+  const bool on_card = activityType != ActivityType::PRIVATEUSE1_RUNTIME;
+  std::string text = "\"correlation\": " + std::to_string(id);
+  if (kernel) text += member("kernel", quoted(*kernel));
+  if (!on_card) return text;
+  text += member("device", std::to_string(device)) + member("stream", std::to_string(resource)) +
+          member("modelled_start_ns", nanoseconds(modelled)) + member("modelled_ns", nanoseconds(duration)) +
+          member("source", quoted(*source));
+  if (bytes >= 0)
+    text +=
+        member("bytes", std::to_string(bytes)) +
+        member("memory bandwidth (GB/s)", decimal(1000.0 * static_cast<double>(bytes) / static_cast<double>(duration)));
+  if (op && op->starts_with("aten::")) text += member("aten_op", quoted(*op));
+  if (step)
+    text += member("pt_util", decimal(1000 * step->ideal_ns / static_cast<double>(duration))) + ", " + step->args;
+  return text;
+}
 
 const char* name_of(Transfer::Kind kind) {
   switch (kind) {
@@ -71,10 +97,13 @@ const char* name_of(Transfer::Kind kind) {
   return "";
 }
 
-// Where the next row of a lane may begin.
+constexpr int64_t kBetweenRows = 2;
+
+// How far a lane is filled.
 struct Lane {
-  Picoseconds end = 0;
-  int64_t end_ns = 0;
+  Picoseconds end = 0;  // by the modelled times alone
+  int64_t end_ns = 0;   // of its last row
+  int64_t owed_ns = 0;  // by which rows are longer than their times, since they last a nanosecond at least
 };
 
 class Rows {
@@ -95,7 +124,7 @@ class Rows {
       const bool fills = moved.kind == Transfer::Kind::fill;
       Row* row = add_device_row(fills ? ActivityType::GPU_MEMSET : ActivityType::GPU_MEMCPY, name_of(moved.kind), work,
                                 work.start, work.duration);
-      if (row) describe_transfer(*row, std::max(moved.bytes_read, moved.bytes_written), work.duration, work.origin);
+      if (row) row->bytes = std::max(moved.bytes_read, moved.bytes_written);
       return;
     }
     add_steps(work);
@@ -112,16 +141,12 @@ class Rows {
       if (is_kernel) {
         if (Row* row = add_device_row(ActivityType::CONCURRENT_KERNEL, step.name, work, start, duration)) {
           row->step = {facts, &step};
-          const std::string& line = step.source.empty() ? lines_.of(work.origin) : step.source;
-          row->args += ", " + arg("pt_util", decimal(1000 * step.ideal_ns / static_cast<double>(duration))) + ", " +
-                       arg("source", quoted(line));
-          if (work.origin.op && work.origin.op->starts_with("aten::"))
-            row->args += ", " + arg("aten_op", quoted(*work.origin.op));
+          if (step.source) row->source = step.source;
         }
       } else {
         const auto kind = step.kind == StepFacts::Kind::to_card ? Transfer::Kind::to_card : Transfer::Kind::to_host;
-        if (Row* row = add_device_row(ActivityType::GPU_MEMCPY, name_of(kind), work, start, duration))
-          describe_transfer(*row, step.bytes, duration, work.origin);
+        Row* row = add_device_row(ActivityType::GPU_MEMCPY, name_of(kind), work, start, duration);
+        if (row) row->bytes = step.bytes;
       }
       start += duration;
     }
@@ -150,8 +175,7 @@ class Rows {
     row->flow.start = true;
     row->flow.id = static_cast<uint32_t>(correlation_);
     row->flow.type = libkineto::kLinkAsyncCpuGpu;
-    row->args = arg("correlation", std::to_string(correlation_));
-    if (work.plan) row->args += ", " + arg("kernel", quoted(work.plan->name));
+    if (work.plan) row->kernel = interned(work.plan->name);
   }
 
   // Null where it takes no time, or where no such rows are wanted: its time passes in the lane all the same.
@@ -161,8 +185,10 @@ class Rows {
     Lane& lane = lanes_[{work.card, work.stream}];
     const Picoseconds start = std::max(lane.end, 1000 * (begin_ns_ - kEpoch));
     lane.end = start + duration;
-    const int64_t start_ns = std::max(kEpoch + rounded(start), lane.end_ns);
-    const int64_t end_ns = std::max(kEpoch + rounded(lane.end), start_ns + 1);
+    const int64_t start_ns = std::max(kEpoch + rounded(start), lane.end_ns + kBetweenRows);
+    const int64_t asked_ns = rounded(lane.end) - rounded(start) - lane.owed_ns;
+    const int64_t end_ns = start_ns + std::max<int64_t>(asked_ns, 1);
+    lane.owed_ns = end_ns - start_ns - asked_ns;
     lane.end_ns = end_ns;
     if (!types_.count(type)) return nullptr;
     Row* row = add_row(type, name);
@@ -174,16 +200,11 @@ class Rows {
       row->flow.id = static_cast<uint32_t>(correlation_);
       row->flow.type = libkineto::kLinkAsyncCpuGpu;
     }
-    row->args = arg("device", std::to_string(work.card)) + ", " + arg("stream", std::to_string(work.stream)) + ", " +
-                arg("correlation", std::to_string(correlation_)) + ", " +
-                arg("modelled_start_ns", nanoseconds(modelled)) + ", " + arg("modelled_ns", nanoseconds(duration));
+    row->modelled = modelled;
+    row->duration = duration;
+    row->source = lines_.of(work.origin);
+    row->op = work.origin.op;
     return row;
-  }
-
-  void describe_transfer(Row& row, int64_t bytes, Picoseconds duration, const spyre::Origin& origin) {
-    const double gb_per_s = static_cast<double>(bytes) * 1000 / static_cast<double>(duration);
-    row.args += ", " + arg("bytes", std::to_string(bytes)) + ", " + arg("memory bandwidth (GB/s)", decimal(gb_per_s)) +
-                ", " + arg("source", quoted(lines_.of(origin)));
   }
 
   Row* add_row(ActivityType type, const std::string& name) {

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "runtime/origin.h"
+
 namespace torch_spyre::profiler {
 
 namespace {
@@ -75,7 +77,7 @@ std::string kernel_name(const spyre::JobPlan& plan) {
 
 // "name#step", with the middle of the name left out where it is too long.
 std::string step_name(const std::string& kernel, size_t index) {
-  const std::string step = "#" + std::to_string(index);
+  const std::string step = std::string("#").append(std::to_string(index));
   const size_t room = kMostName - step.size(), end = kKeyLetters + 1;
   if (kernel.size() <= room) return kernel + step;
   return kernel.substr(0, room - end) + kernel.substr(kernel.size() - end) + step;
@@ -146,7 +148,7 @@ std::vector<StepFacts> facts_of(const spyre::JobPlan& plan, const spyre::Card& c
       const bool in = job.type == spyre::JobStep::Type::H2D;
       const auto bytes = static_cast<int64_t>(plan.buffers[job.buffer].size());
       all.push_back({in ? StepFacts::Kind::to_card : StepFacts::Kind::to_host, "", card.clock().host_transfer(bytes),
-                     bytes, 0, "", ""});
+                     bytes, 0, nullptr, ""});
     }
     if (!job.program) continue;
     const std::vector<spyre::StepTime> times = spyre::step_times(*job.program, card.clock());
@@ -155,7 +157,8 @@ std::vector<StepFacts> facts_of(const spyre::JobPlan& plan, const spyre::Card& c
       const spyre::Step& step = job.program->steps[i];
       const double ideal_ns = spyre::matrix_multiplications(step) / card.clock().peak_multiplications_per_ns();
       all.push_back({StepFacts::Kind::kernel, step_name(kernel, index++), spyre::picoseconds(times[i]), 0, ideal_ns,
-                     place_of(step.source), args_of(step, times[i], card.clock(), ideal_ns, lx[i], key)});
+                     step.source.empty() ? nullptr : interned(place_of(step.source)),
+                     args_of(step, times[i], card.clock(), ideal_ns, lx[i], key)});
     }
   }
   return all;

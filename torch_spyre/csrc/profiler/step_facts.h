@@ -13,10 +13,10 @@ struct StepFacts {
   enum class Kind { kernel, to_card, to_host } kind;
   std::string name;
   spyre::Picoseconds duration = 0;
-  int64_t bytes = 0;    // of transfers
-  double ideal_ns = 0;  // its multiply-adds at the full rate of all matrix units
-  std::string source;   // file:line, or empty
-  std::string args;     // members of a JSON object
+  int64_t bytes = 0;                    // of transfers
+  double ideal_ns = 0;                  // its multiply-adds at the full rate of all matrix units
+  const std::string* source = nullptr;  // file:line, where it is known
+  std::string args;                     // members of a JSON object
 };
 
 // In order. Steps that take no time are there too.
