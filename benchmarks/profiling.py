@@ -1,7 +1,7 @@
 """What a profile of the card costs while it runs, and what is left of it afterwards.
 
-The work is a layer of a Llama, compiled, and a chain of small eager ops, where the host is all that counts. Each is timed
-before the first profile of the process, inside one, and behind it.
+The work is a layer of a Llama, compiled, and a chain of small eager ops, where the host is all that counts. Each is
+timed before the first profile of the process, inside one, and behind it.
 """
 
 from collections.abc import Callable

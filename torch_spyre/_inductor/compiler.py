@@ -11,7 +11,7 @@ from typing import Any
 from .. import _C
 from ..backend import compile_bundle
 from ..card import description
-from ..ir import bundle
+from ..ir import bundle, provenance
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
 from ..logging import log_pass, save_artifacts
@@ -19,6 +19,7 @@ from . import config, pipeline
 from .errors import Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -64,8 +65,10 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
     code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["plan"] = describe_plan(plan)
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {
@@ -77,6 +80,16 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
         for buffer in outputs
     ]
     return code
+
+
+def _identify(code: dict[str, Any], plan: Plan) -> None:
+    """Names the kernel by its OpSpecs, which it keeps, and its steps by the ops of the program."""
+    specs = list(provenance.flat(plan.specs))
+    key = provenance.key_of(plan.specs)
+    code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
+    code["provenance"] = {"key": key, "specs": [str(spec) for spec in specs]}
+    for step in code["steps"][0]["program"]["steps"]:
+        step["aten"] = specs[step["spec"]].op_info["aten"]
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:

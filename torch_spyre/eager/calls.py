@@ -580,6 +580,8 @@ def _compile(
     from ..execution.kernel import plan_for
 
     kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    for each in kernel.ops:
+        each.aten = str(op)  # which the program called, whatever it was traced into
     # Tensors without elements have no memory to launch with; what is left of them is their shape.
     empty = {buffer.name for buffer in kernel.inputs() if 0 in buffer.size}
     if any(name in empty for each in kernel.ops for name in each.reads()):

@@ -66,8 +66,14 @@ class SpyreKernel(_C.CompiledKernel):
     def __init__(self, text: str, device: int = -1) -> None:
         self.text = text
         self.device_index = device
+        self.occurrences: list[list[tuple[str, ...]]] = []  # in the graph: the FX nodes of each op of the text
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
         self._lock = threading.Lock()
+
+    def occurs(self, nodes: list[tuple[str, ...]]) -> int:
+        """Generated code calls it, from these nodes; gives the number of the occurrence."""
+        self.occurrences.append(nodes)
+        return len(self.occurrences) - 1
 
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it."""
@@ -76,7 +82,7 @@ class SpyreKernel(_C.CompiledKernel):
                 return
             with compiling(), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
-            launch = None if plan is None else Launch(plan, code)
+            launch = None if plan is None else Launch(plan, code, self, signature_of(inputs))
             self.add_variant(inputs, code["inputs"], [_allocation(output) for output in code["outputs"]], plan, launch)
 
 

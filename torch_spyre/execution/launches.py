@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _C
+from ..ir.signature import Argument
+
+if TYPE_CHECKING:
+    from .kernel import SpyreKernel
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class Launch:
 
     plan: _C.JobPlan
     code: dict[str, Any]
+    kernel: SpyreKernel | None = None  # which was called
+    signature: tuple[Argument, ...] = ()  # how its arguments lay
 
 
 Listener = Callable[[Launch], None]

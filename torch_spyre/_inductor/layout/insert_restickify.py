@@ -233,8 +233,8 @@ class _Inserter:
         return (
             Access(buffer.name, tuple(moved)),
             tuple(replace(jump, stride=stride) for jump, stride in jumps),
-            LoopOp("restickify", sizes, dense, (given,), source=op.source),
-            LoopOp("restickify", sizes, given, (dense,), source=op.source),
+            LoopOp("restickify", sizes, dense, (given,), source=op.source, aten=op.aten),
+            LoopOp("restickify", sizes, given, (dense,), source=op.source, aten=op.aten),
         )
 
     # --- what an operand looks like
@@ -298,6 +298,7 @@ class _Inserter:
             Access(buffer.name, tuple(strides[i] for i in loops)),
             (Access(access.buffer, tuple(access.strides[i] for i in loops), access.offset),),
             source=op.source,
+            aten=op.aten,
             tile_loops=loops_around,
             names=tuple(op.names[i] for i in loops) if loops_around else (),
         )
@@ -334,6 +335,7 @@ class _Inserter:
                 replace(op.out, strides=op.out.strides[:kept]),
                 (replace(through, strides=buffer.stride),),
                 source=op.source,
+                aten=op.aten,
                 tile_loops=op.tile_loops,
                 names=op.names[:kept],
             )

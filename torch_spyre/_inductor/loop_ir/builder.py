@@ -122,6 +122,8 @@ class Builder:
 
     kernel: Kernel = field(default_factory=lambda: Kernel("kernel", {}, []))
     source: str = ""
+    aten: str = ""
+    nodes: tuple[str, ...] = ()
     hints: dict[str, Any] = field(default_factory=dict)
     op: Any = None
     meta: Any = None
@@ -155,7 +157,8 @@ class Builder:
             return
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
         self.filled.pop(out.buffer, None)
-        op = LoopOp(name, tuple(sizes), out, tuple(ins), source=self.source, hints=self.hints, checked=checked, **more)
+        origin = {"source": self.source, "aten": self.aten, "nodes": self.nodes}
+        op = LoopOp(name, tuple(sizes), out, tuple(ins), hints=self.hints, checked=checked, **origin, **more)
         self.kernel.ops.append(op)
 
     # --- pointwise

@@ -90,11 +90,16 @@ class LoopOp:
     indirect: tuple[Indirect, ...] = ()
     checked: bool = False
     source: str = ""
+    aten: str = ""  # the op of the user's program, before decompositions: "aten.softmax.int"
     hints: dict[str, Any] = field(default_factory=dict)
     # Loops around the op, which it may share with its neighbours: (scope, count), the outermost first. They are the
     # first of ``sizes`` too.
     tile_loops: tuple[tuple[int, int], ...] = ()
     names: tuple[str, ...] = ()  # of the loops, "" for those without; empty where no op has hints
+    # FX nodes that it comes from, of the graph that was lowered and of the graph before AOT. They are no part of the
+    # kernel's text: equal layers share it.
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+    position: int = field(default=-1, compare=False)  # of the op in the text that it was read from
 
     @property
     def row(self) -> OpRow:
@@ -209,7 +214,7 @@ def _op_fields(op: LoopOp) -> dict[str, Any]:
             return {"value": to_number(access.value), "dtype": _short(access.dtype)}
         return vars(access)
 
-    return vars(op) | {
+    return {key: value for key, value in vars(op).items() if key not in ("nodes", "position")} | {
         "out": vars(op.out),
         "ins": [operand(access) for access in op.ins],
         "parameters": [to_number(p) for p in op.parameters],
@@ -247,8 +252,9 @@ def from_json(text: str) -> Kernel:
             return Constant(from_number(fields["value"]), getattr(torch, fields["dtype"]))
         return access(fields)
 
-    def op(fields: dict[str, Any]) -> LoopOp:
+    def op(position: int, fields: dict[str, Any]) -> LoopOp:
         return LoopOp(
+            position=position,
             name=fields["name"],
             sizes=tuple(fields["sizes"]),
             out=access(fields["out"]),
@@ -258,6 +264,7 @@ def from_json(text: str) -> Kernel:
             indirect=tuple(Indirect(**i) for i in fields["indirect"]),
             checked=fields["checked"],
             source=fields["source"],
+            aten=fields["aten"],
             hints=fields["hints"],
         )
 
@@ -274,4 +281,4 @@ def from_json(text: str) -> Kernel:
         )
         for b in given["buffers"]
     }
-    return Kernel(given["name"], buffers, [op(o) for o in given["ops"]])
+    return Kernel(given["name"], buffers, [op(i, o) for i, o in enumerate(given["ops"])])

@@ -19,7 +19,7 @@ def separate_overlaps(kernel: Kernel) -> None:
             for access in op.ins:
                 if isinstance(access, Access) and access.buffer == op.out.buffer:
                     through = _temporary(kernel, op.sizes, access.buffer)
-                    ops.append(LoopOp("copy", op.sizes, through, (access,), source=op.source))
+                    ops.append(LoopOp("copy", op.sizes, through, (access,), source=op.source, aten=op.aten))
                     access = through
                 ins.append(access)
             ops.append(replace(op, ins=tuple(ins)))
@@ -28,7 +28,7 @@ def separate_overlaps(kernel: Kernel) -> None:
             through = _temporary(kernel, op.sizes[:kept], op.out.buffer)
             ops.append(replace(op, out=replace(through, strides=(*through.strides, *([0] * op.reduced)))))
             out = replace(op.out, strides=op.out.strides[:kept])
-            ops.append(LoopOp("copy", op.sizes[:kept], out, (through,), source=op.source))
+            ops.append(LoopOp("copy", op.sizes[:kept], out, (through,), source=op.source, aten=op.aten))
     kernel.ops = ops
 
 

@@ -57,7 +57,6 @@ struct Row : GenericTraceActivity {
   Picoseconds modelled = 0, duration = 0;
   int64_t bytes = -1;                   // of transfers
   const std::string* source = nullptr;  // of kernels and transfers: file:line
-  const std::string* op = nullptr;      // that was called
   const std::string* kernel = nullptr;  // of launches
 };
 
@@ -75,7 +74,6 @@ const std::string Row::metadataJson() const {
     text +=
         member("bytes", std::to_string(bytes)) +
         member("memory bandwidth (GB/s)", decimal(1000.0 * static_cast<double>(bytes) / static_cast<double>(duration)));
-  if (op && op->starts_with("aten::")) text += member("aten_op", quoted(*op));
   if (step)
     text += member("pt_util", decimal(1000 * step->ideal_ns / static_cast<double>(duration))) + ", " + step->args;
   return text;
@@ -203,7 +201,6 @@ class Rows {
     row->modelled = modelled;
     row->duration = duration;
     row->source = lines_.of(work.origin);
-    row->op = work.origin.op;
     return row;
   }
 

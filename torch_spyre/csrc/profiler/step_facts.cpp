@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <sstream>
 
 #include "runtime/origin.h"
@@ -17,6 +17,9 @@ namespace {
 constexpr size_t kMostName = 128;
 const std::string kPrefix = "spyre_kernel_v1_";
 constexpr size_t kKeyLetters = 16;
+constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+// Letters that a trace viewer, a file system and JSON take as they are.
+constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 
 std::string list_of(const spyre::Dims& numbers) {
   std::string text = "[";
@@ -24,11 +27,11 @@ std::string list_of(const spyre::Dims& numbers) {
   return text + "]";
 }
 
-// A name that a trace viewer, a file system and JSON take as it is.
+// Other letters become "_", several of them one.
 std::string plain(const std::string& name) {
   std::string text;
   for (const char letter : name) {
-    const bool keeps = std::isalnum(static_cast<unsigned char>(letter)) || letter == '.' || letter == '-';
+    const bool keeps = letter != '_' && std::strchr(kPlain, letter) && letter;
     if (keeps || (!text.empty() && text.back() != '_')) text += keeps ? letter : '_';
   }
   while (!text.empty() && text.back() == '_') text.pop_back();
@@ -57,7 +60,6 @@ std::string key_of(const spyre::JobPlan& plan) {
     for (const spyre::Step& step : job.program->steps) describe(text, step);
   }
   const std::string hex = c10::sha1(text.str()).str();
-  constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz234567";
   std::string key;
   uint32_t bits = 0;
   int count = 0;
@@ -68,10 +70,16 @@ std::string key_of(const spyre::JobPlan& plan) {
   return key;
 }
 
-// The kernel's name in the form that traces of this card have. A kernel of an eager op has the op's name only, and gets
-// a key here.
+bool has_key(const std::string& name) {
+  if (name.size() < kPrefix.size() + 1 + kKeyLetters || !name.starts_with(kPrefix)) return false;
+  const std::string key = name.substr(name.size() - kKeyLetters);
+  return name[name.size() - kKeyLetters - 1] == '_' && key.find_first_not_of(kLetters) == std::string::npos;
+}
+
+// The kernel's name in the form that traces of this card have. The compiler gives such names; a plan that was written
+// by hand gets a key here.
 std::string kernel_name(const spyre::JobPlan& plan) {
-  if (plan.name.starts_with(kPrefix)) return plain(plan.name);
+  if (has_key(plan.name) && plan.name.find_first_not_of(kPlain) == std::string::npos) return plan.name;
   return kPrefix + plain(plan.name) + "_" + key_of(plan);
 }
 
@@ -89,6 +97,13 @@ std::string op_of(const spyre::Step& step) {
   return step.function.empty() ? op : op + " " + step.function;
 }
 
+// The OpSpec that the step comes from.
+std::string handles_of(const spyre::Step& step, const std::string& key) {
+  std::string text = "[";
+  if (step.spec >= 0) text += quoted(key + "/" + std::to_string(step.spec));
+  return text + "]";
+}
+
 std::string args_of(const spyre::Step& step, const spyre::StepTime& time, const spyre::Clock& clock, double ideal_ns,
                     int64_t lx, const std::string& key) {
   const auto us = [](double given) { return decimal(given / 1000); };
@@ -100,7 +115,9 @@ std::string args_of(const spyre::Step& step, const spyre::StepTime& time, const 
                      ", \"bytes_written\": " + std::to_string(time.bytes_written) +
                      ", \"bytes_ring\": " + std::to_string(time.bytes_ring) + ", \"lx_bytes\": " + std::to_string(lx) +
                      ", \"bound_by\": " + quoted(clock.bound_by(time, ideal_ns > 0)) +
-                     ", \"ideal_us\": " + us(ideal_ns) + ", \"provenance_key\": " + quoted(key);
+                     ", \"ideal_us\": " + us(ideal_ns) + ", \"provenance_key\": " + quoted(key) +
+                     ", \"debug_handles\": " + handles_of(step, key);
+  if (!step.aten.empty()) text += ", \"aten_op\": " + quoted(step.aten);
   return text;
 }
 

@@ -116,6 +116,8 @@ struct Step {
   bool next_iteration = false;                        // the first step of another iteration of a tile loop
   std::vector<std::pair<size_t, int>> numbers{};      // (position in constants, which runtime scalar is there)
   std::shared_ptr<const MatmulTasks> matmul_tasks{};  // how the host splits a matmul; settled by Card::prepare
+  std::string aten{};                                 // the op of the user's program, for profiles
+  int spec = -1;                                      // which OpSpec of the kernel, for profiles; -1: unknown
 
   int cores() const { return static_cast<int>(product(slices)); }
 };

@@ -1,0 +1,1 @@
+"""What the backend did with a program, and why: collected, told and drawn."""
