@@ -6,7 +6,7 @@
 
 #include "profiler/recorder.h"
 #include "profiler/rows.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre::profiler {
 

@@ -12,8 +12,8 @@
 #include <unordered_map>
 
 #include "profiler/step_facts.h"
-#include "runtime/device.h"
-#include "runtime/origin.h"
+#include "runtime/calls/origin.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre::profiler {
 

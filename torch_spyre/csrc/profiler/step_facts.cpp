@@ -8,7 +8,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "runtime/origin.h"
+#include "runtime/calls/origin.h"
 
 namespace torch_spyre::profiler {
 

@@ -3,9 +3,9 @@
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
 
 namespace torch_spyre::profiler {
 
