@@ -67,6 +67,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card", "smi", "timing"):
+    if name in ("constants", "device", "ops", "streams", "card", "profiler", "smi", "timing"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

@@ -30,7 +30,6 @@ from ..kernel_types import Step as CardStep
 _MOVES = ("copy", "fill", "restickify", "gather", "scatter")
 _FOLDED = {"scan": 1, "topk": 1}  # dimensions, of steps that do not say how many
 _INDEXED = {"gather": 1, "scatter": 0}  # the operand that an index goes into
-PATTERN_SHARE = 0.25  # of the time in device memory, beyond which not the bytes but the way they are walked decides
 
 
 @dataclass(frozen=True)
@@ -83,14 +82,10 @@ class Row:
     @property
     def bound_by(self) -> str:
         """What most of its time is for."""
-        if self.ring_us > max(self.start_us, self.compute_us, self.memory_us):
-            return "ring"
-        if self.start_us >= max(self.compute_us, self.memory_us):
-            return "start"
-        if self.compute_us >= self.memory_us:
-            return "matrix unit" if self.op in ("matmul", "attention") else "vector unit"
-        streaming = self.dram_bytes / description.constants()["dram_gb_per_s"] / 1000
-        return "memory pattern" if self.memory_us - streaming > PATTERN_SHARE * self.memory_us else "memory"
+        on_matrix_unit = self.op in ("matmul", "attention")
+        return _C.bound_by(
+            on_matrix_unit, self.start_us, self.compute_us, self.memory_us, self.ring_us, self.dram_bytes
+        )
 
     @property
     def line(self) -> str:

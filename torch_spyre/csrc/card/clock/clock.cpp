@@ -199,6 +199,15 @@ StepTime Clock::step(const Work& work, Begin begin) const {
   return time;
 }
 
+const char* Clock::bound_by(const StepTime& time, bool on_matrix_unit) const {
+  constexpr double kPatternShare = 0.25;  // of the time in device memory
+  if (time.ring_ns > std::max({time.begin_ns, time.compute_ns, time.memory_ns})) return "ring";
+  if (time.begin_ns >= std::max(time.compute_ns, time.memory_ns)) return "start";
+  if (time.compute_ns >= time.memory_ns) return on_matrix_unit ? "matrix unit" : "vector unit";
+  const double streaming = static_cast<double>(time.bytes_read + time.bytes_written) / hardware_["dram_gb_per_s"];
+  return time.memory_ns - streaming > kPatternShare * time.memory_ns ? "memory pattern" : "memory";
+}
+
 Picoseconds Clock::kernel(const Work& work) const { return picoseconds(step(work, Begin::fresh)); }
 
 Picoseconds picoseconds(const StepTime& time) { return std::llround((time.begin_ns + time.total_ns) * 1000); }
