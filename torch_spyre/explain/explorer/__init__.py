@@ -42,7 +42,7 @@ BLOCK_CHARACTERS = 1 << 20  # of long texts that are compressed together
 
 def write(run: RunData, path: str | Path, other: RunData | None = None) -> None:
     """Write the explorer of a run; with ``other``, of two runs to compare."""
-    Path(path).write_text(html(run, other), encoding="ascii")
+    Path(path).write_text(html(run, other), encoding="utf-8")
 
 
 def html(run: RunData, other: RunData | None = None) -> str:
