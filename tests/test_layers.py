@@ -26,7 +26,8 @@ LAYERS = {
         "signals.py",
     ),
     "card": ("card/",),
-    "settings": ("_inductor/config.py", "_inductor/errors.py"),
+    "smi": ("smi/",),
+    "settings": ("_inductor/config.py", "_inductor/errors.py", "_inductor/verification.py"),
     "ops": ("ops/",),
     "ir": ("ir/",),
     "device": ("device/", "streams.py"),
@@ -44,7 +45,7 @@ LAYERS = {
     "execution": ("execution/",),
     "eager": ("eager/",),
     "compiler": ("compiler.py",),
-    "tools": ("timing/", "models/", "model_utils.py", "explain/"),
+    "tools": ("timing/", "models/", "compare/", "model_utils.py", "explain/"),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }
 
@@ -93,7 +94,7 @@ def test_nothing_is_imported_from_above(file):
 
 
 # Rooms that no compiled kernel follows from.
-OUTSIDE = ("device", "explain", "models", "timing")
+OUTSIDE = ("compare", "device", "explain", "models", "smi", "timing")
 
 
 def rooms() -> list[str]:

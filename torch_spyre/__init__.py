@@ -4,10 +4,22 @@ PyTorch finds this package through its entry point and calls :func:`_autoload`; 
 """
 
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compare import Report
 
 __version__ = "0.1.0"
 
 _loaded = False
+
+
+def compare(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Report":
+    """``torch.spyre.compare``: see :func:`torch_spyre.compare.compare`."""
+    from .compare.api import compare
+
+    return compare(function, *args, **kwargs)
 
 
 def _register() -> None:
@@ -24,6 +36,7 @@ def _register() -> None:
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
+    device.compare = compare  # a tool above the device, imported when it is used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
@@ -44,6 +57,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card", "timing"):
+    if name in ("constants", "device", "ops", "streams", "card", "smi", "timing"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

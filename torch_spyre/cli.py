@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 from .models import run, timing
 from .models.errors import ModelError
+from .smi import command as smi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,15 +41,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spyre", description="Tools around the spyre card.")
-    parser.add_argument(
-        "--version", action="version", version=f"spyre {__version__}, torch {metadata.version('torch')}"
-    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of this package and of torch")
     parser.add_argument("--traceback", action="store_true", help="when something goes wrong, show where")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
     _add_timing(commands)
     _add_sdsc(commands)
+    smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     return parser
+
+
+class _Version(argparse.Action):
+    """Looks for torch's version when it is asked: that takes as long as everything else that `spyre smi` needs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        print(f"spyre {__version__}, torch {metadata.version('torch')}")
+        parser.exit()
 
 
 def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

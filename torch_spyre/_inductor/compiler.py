@@ -19,6 +19,7 @@ from . import config, pipeline
 from .errors import Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -57,7 +58,8 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     inputs, outputs = kernel.inputs(), kernel.outputs()
     log_pass("lowered", kernel)
     plan = pipeline.run(_unplanned(kernel, signature))
-    verify_all(plan.specs)
+    if not config.verify:  # else the pipeline has done that
+        verify_all(plan.specs)
 
     kernel = plan.kernel
     chain, texts = bundle.emit(kernel.name, plan.specs)
@@ -67,6 +69,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["plan"] = describe_plan(plan)
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {

@@ -407,6 +407,10 @@ class _Call:
             real = {**halves, self.tensors[0].dtype: torch.float32}
             if self._fails_on_host(replaced) and not self._fails_on_host(real):
                 raise Unsupported(f"{self.tensors[0].dtype} or a number is an error to PyTorch.")
+        if torch.int32 in given:  # as positions some ops take int64 only
+            longer = {**replaced, torch.int32: torch.int64}
+            if self._fails_on_host(replaced) and not self._fails_on_host(longer):
+                raise Unsupported("torch.int32 is an error to PyTorch.")
         mixed = given & {torch.float32, *halves}
         if len(mixed) > 1 and self._fails_on_host({}) and not self._fails_on_host(halves):
             raise Unsupported(f"{' and '.join(sorted(map(str, mixed)))} together are an error to PyTorch.")

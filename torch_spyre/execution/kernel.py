@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -84,6 +85,28 @@ class SpyreKernel(_C.CompiledKernel):
                 plan, code = _prepared(self.text, inputs)
             launch = None if plan is None else Launch(plan, code, self, signature_of(inputs))
             self.add_variant(inputs, code["inputs"], [_allocation(output) for output in code["outputs"]], plan, launch)
+
+
+Handler = Callable[[SpyreKernel, tuple[torch.Tensor, ...]], list[torch.Tensor]]
+
+
+@contextmanager
+def handled_by(handler: Handler) -> Iterator[None]:
+    """Inside, generated code of all threads calls ``handler`` in place of kernels; :func:`run_kernel` runs them."""
+
+    def call(kernel: SpyreKernel, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        return handler(kernel, inputs)
+
+    SpyreKernel.__call__ = call  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del SpyreKernel.__call__
+
+
+def run_kernel(kernel: SpyreKernel, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the kernel computes, whatever handles calls of kernels."""
+    return _C.CompiledKernel.__call__(kernel, *inputs)
 
 
 def _check_place(size: Any, stride: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..progress import Progress
 from ..units import count, size
-from . import presets
+from . import host_memory, presets
 from .command_line import (
     add_trust,
     compiler_at_work,
@@ -19,7 +19,6 @@ from .command_line import (
     failures_of_the_model,
     import_models,
     need_transformers,
-    peak_memory,
     refusals_of_the_card,
     started_card,
     without_warnings,
@@ -66,9 +65,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{'model':<11} {source.name}, {count(model_size)} parameters")
         for phase in phases:
             print(timing_report.text(phase, arguments.top) + "\n")
-        print(f"{'memory':<11} {size(peak_memory())} of this machine")
+        print(f"{'memory':<11} {size(host_memory.peak())} of this machine")
         if arguments.json:
-            found = {"model": source.name, "peak_memory_bytes": peak_memory()}
+            found = {"model": source.name, "peak_memory_bytes": host_memory.peak()}
             arguments.json.write_text(
                 json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
             )

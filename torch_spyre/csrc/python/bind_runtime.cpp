@@ -1,10 +1,10 @@
 #include "aten/eager_kernels.h"
 #include "card/card.h"
 #include "python/bindings.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/generator.h"
-#include "runtime/interrupts.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/interrupts.h"
+#include "runtime/device/device.h"
+#include "runtime/device/generator.h"
 
 namespace py = pybind11;
 
@@ -100,6 +100,13 @@ void bind_runtime(py::module_& m) {
   m.def("card_cores", [](int index) { return card(device_index(index)).cores(); });
   m.def("card_memory", [](int index) { return card(device_index(index)).memory().capacity(); });
   m.def("memory_snapshot", &memory_snapshot);
+  m.def(
+      "card_counters",
+      [](int index) {
+        const spyre::CardCounters& counters = card(device_index(index)).counters();
+        return py::bytes(reinterpret_cast<const char*>(&counters), sizeof(counters));
+      },
+      "Return a card's counters as `spyre smi` reads them.", py::arg("device"));
   m.def("physical_index", [](int index) { return card(device_index(index)).physical(); });
   m.def("simd_level", &spyre::simd_level);
   m.def(

@@ -9,10 +9,10 @@
 #include <algorithm>
 
 #include "aten/factories.h"
-#include "runtime/argument_placement.h"
+#include "runtime/calls/origin.h"
 #include "runtime/launch.h"
-#include "runtime/origin.h"
-#include "runtime/storage.h"
+#include "runtime/storage/argument_placement.h"
+#include "runtime/storage/storage.h"
 
 namespace py = pybind11;
 
