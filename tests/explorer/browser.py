@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +29,14 @@ FLAGS = (
     "--remote-debugging-pipe",
     "--window-size=1280,800",
 )
+# The protocol speaks on file descriptors 3 and 4; either end may be one of these already.
+START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+for number, end in enumerate(ends, 3):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class PageError(AssertionError):
@@ -43,10 +52,9 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="explorer-")
         read_commands, self.commands = os.pipe()
         self.answers, write_answers = os.pipe()
-        # The protocol speaks on file descriptors 3 and 4.
-        shell = f'exec "$0" "$@" 3<&{read_commands} 4>&{write_answers}'
+        ends = (str(read_commands), str(write_answers))
         self.process = subprocess.Popen(
-            ["sh", "-c", shell, CHROMIUM, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
+            [sys.executable, "-ISc", START, *ends, CHROMIUM, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
             pass_fds=(read_commands, write_answers),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -114,7 +122,11 @@ class Browser:
             self.problems.append(f"exception: {details.get('exception', {}).get('description', details['text'])}")
         elif method == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
             self.problems.append(f"log: {found['entry']['text']}")
-        elif method == "Network.requestWillBeSent" and found["request"]["url"].split(":")[0] not in ("file", "blob", "data"):
+        elif method == "Network.requestWillBeSent" and found["request"]["url"].split(":")[0] not in (
+            "file",
+            "blob",
+            "data",
+        ):
             self.problems.append(f"request: {found['request']['url']}")
         elif method == "Page.loadEventFired":
             self.loads += 1
@@ -123,7 +135,9 @@ class Browser:
         """Open a page; the seconds until it is ready, in the page's own clock."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=path.resolve().as_uri() + fragment)
-        self.wait("document.documentElement?.dataset.ready === 'yes' || !!document.querySelector('.message:not([hidden])')")
+        self.wait(
+            "document.documentElement?.dataset.ready === 'yes' || !!document.querySelector('.message:not([hidden])')"
+        )
         return float(self.run("performance.now()")) / 1000
 
     def run(self, script: str) -> Any:
@@ -146,7 +160,9 @@ class Browser:
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))")
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
-        found = self.run(f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()")
+        found = self.run(
+            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()"
+        )
         return tuple(found)
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:

@@ -101,19 +101,20 @@ class KernelData {
     this.repeats = this.findRepeats();
   }
 
-  // Where the layers of a model begin. Their ops come from the same lines with the same sizes: as many times as most of
-  // the time is repeated is the number of layers, and the first op that occurs so often begins each.
+  // Where the layers of a model begin. Their ops come from the same lines with the same sizes: the number of layers is
+  // the one that divides how often most of the time is repeated, and the first op that is begins each.
   findRepeats() {
     const keyOf = (step) => `${step.op}\n${step.raw.source}\n${step.extents}`;
     const counts = new Map(), weights = new Map();
     for (const step of this.steps) counts.set(keyOf(step), (counts.get(keyOf(step)) || 0) + 1);
-    for (const step of this.steps) {
-      const count = counts.get(keyOf(step));
-      if (count > 1) weights.set(count, (weights.get(count) || 0) + step.us);
+    for (const count of new Set(counts.values())) {
+      const within = (step) => counts.get(keyOf(step)) % count === 0;
+      if (count > 1) weights.set(count, this.steps.reduce((sum, step) => sum + (within(step) ? step.us : 0), 0));
     }
-    const [count] = [...weights].sort((a, b) => b[1] - a[1])[0] || [0];
-    const first = this.steps.find((step) => counts.get(keyOf(step)) === count);
-    const begins = first && count > 1 ? this.steps.filter((step) => keyOf(step) === keyOf(first)).map((step) => step.index) : [];
+    const [count] = [...weights].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0] || [0];
+    const first = count && this.steps.find((step) => counts.get(keyOf(step)) % count === 0);
+    const alike = first ? this.steps.filter((step) => keyOf(step) === keyOf(first)).map((step) => step.index) : [];
+    const begins = alike.filter((_, i) => i % (alike.length / count) === 0);
     let layer = -1;
     const last = begins.length > 1 ? begins[begins.length - 1] + (begins[1] - begins[0]) : 0;
     for (const step of this.steps) {
@@ -133,6 +134,20 @@ class KernelData {
     return low;
   }
 
+  // Microseconds from the start of the kernel in which a part of the card is busy, up to every step.
+  busy(part) {
+    this.busyUntil ??= new Map();
+    if (!this.busyUntil.has(part)) {
+      const sums = new Float64Array(this.steps.length + 1);
+      this.steps.forEach((step, i) => {
+        const range = typeof part === "number" ? (step.uses(part) ? [0, step.us] : null) : partsOf(step)[part];
+        sums[i + 1] = sums[i] + (range ? range[1] - range[0] : 0);
+      });
+      this.busyUntil.set(part, sums);
+    }
+    return this.busyUntil.get(part);
+  }
+
   bufferText(buffer) { return `${buffer.name} ${buffer.dtype.replace("torch.", "")} ${list(buffer.size)}`; }
 }
 
@@ -149,7 +164,7 @@ class StepData {
   get count() { return this.run.launched ? this.kernel.launches : 1; }
   get totalUs() { return this.us * this.count; }
   get source() { return this.run.source(this.raw.source); }
-  get cores() { return this.coreCount ??= coresOf(this.raw).length; }
+  get cores() { return this.coreCount ??= coresOf(this).length; }
   get isProduct() { return this.kind === "product"; }
 
   // Arithmetic operations: multiply-adds count as two, moves as none.
@@ -164,7 +179,7 @@ class StepData {
     return points;
   }
 
-  uses(core) { return (this.coreSet ??= new Set(coresOf(this.raw))).has(core); }
+  uses(core) { return (this.coreSet ??= new Set(coresOf(this))).has(core); }
 
   facts() {
     const { raw } = this;

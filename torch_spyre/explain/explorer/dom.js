@@ -46,7 +46,7 @@ function bytes(count) {
 }
 
 const rate = (perSecond, unit) => { const [v, p] = scaled(perSecond, 1000, ["", "k", "M", "G", "T", "P"]); return `${significant(v)} ${p}${unit}`; };
-const percent = (share) => (isFinite(share) ? `${significant(share * 100, 3)} %` : "–");
+const percent = (share) => (isFinite(share) ? `${(share * 100).toFixed(Math.abs(share) < 0.0995 && share ? 2 : 1).replace(/\.0$/, "")} %` : "–");
 const whole = (count) => count.toLocaleString("en");
 const list = (numbers) => `[${numbers.join(", ")}]`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;

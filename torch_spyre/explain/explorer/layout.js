@@ -85,15 +85,6 @@ function describeElement(place, deviceOffset) {
     stick: Math.floor(deviceOffset / place.perStick), element: elementAt(place, coordinates) };
 }
 
-// Points of each extent that a core takes: whole sticks where an operand has its sticks along the extent.
-function pointsPerCore(extents, slices, accesses) {
-  return extents.map((extent, dim) => {
-    const points = Math.ceil(extent / slices[dim]);
-    const unit = Math.max(1, ...accesses.filter((access) => access.stick === dim).map((access) => access.per_stick));
-    return slices[dim] > 1 ? Math.ceil(points / unit) * unit : points;
-  });
-}
-
 // The slice of each extent that a core has, the last extent running fastest.
 function slicesOfCore(core, slices) {
   const found = new Array(slices.length);
@@ -105,45 +96,90 @@ function slicesOfCore(core, slices) {
 }
 
 // Cores that have points of a step.
-function coresOf(step) {
-  const slices = step.slices.length ? step.slices : step.extents.map(() => 1);
-  const points = pointsPerCore(step.extents, slices, step.accesses || []);
-  const found = [];
+function coresOf({ extents, slices }) {
+  const points = extents.map((extent, dim) => Math.ceil(extent / slices[dim])), found = [];
   for (let core = 0; core < product(slices); ++core) {
-    if (slicesOfCore(core, slices).every((slice, dim) => slice * points[dim] < step.extents[dim])) found.push(core);
+    if (slicesOfCore(core, slices).every((slice, dim) => slice * points[dim] < extents[dim])) found.push(core);
   }
   return found;
 }
 
-// Cores of a step that touch a byte of an operand; null where the step does not touch it.
-function coresAtByte(step, access, byte) {
-  const points = pointsPerCore(step.extents, step.slices, step.accesses || []);
-  const digits = [];
-  for (let dim = 0; dim < step.extents.length; ++dim) {
-    const stride = access.strides[dim];
-    if (stride > 0) {
-      const count = dim === access.stick ? Math.ceil(step.extents[dim] / access.per_stick) : step.extents[dim];
-      digits.push({ dim, stride, count, scale: dim === access.stick ? access.per_stick : 1 });
+// An OpSpec as it is printed: its symbols with their ranges and cores, and where its tensors are touched.
+function parseOpSpec(text) {
+  const lines = text.split("\n").map((line) => line.trim()), head = lines.find((line) => / over \w+: \d+\/\d+/.test(line));
+  if (!head) return null;
+  const space = [...head.matchAll(/(\w+): (\d+)\/(\d+)/g)].map(([, name, range, cores]) => ({ name, range: Number(range), cores: Number(cores) }));
+  const tensors = [];
+  for (const line of lines) {
+    const match = /^(?:in|out)\s+(\S+) \w+\[[\d, ]*\] at \[(.*)\](?: of core .*)?$/.exec(line);
+    if (match) tensors.push({ places: match[1].split("+"), coordinates: splitAtCommas(match[2]).map(parseCoordinate) });
+  }
+  for (const tensor of tensors) for (const coordinate of tensor.coordinates) for (const term of coordinate?.terms ?? []) {
+    const symbol = space.find((each) => each.name === term.name);
+    if (symbol && term.kind !== "whole") symbol.stick = Math.max(symbol.stick || 1, term.per);
+  }
+  // A core takes whole sticks where an operand has its sticks along the symbol.
+  for (const symbol of space) {
+    const points = Math.ceil(symbol.range / symbol.cores), unit = symbol.cores > 1 ? symbol.stick || 1 : 1;
+    symbol.points = Math.ceil(points / unit) * unit;
+  }
+  return { space, tensors };
+}
+
+function splitAtCommas(text) {
+  const parts = [""];
+  let depth = 0;
+  for (const character of text) {
+    depth += character === "(" ? 1 : character === ")" ? -1 : 0;
+    if (character === "," && depth === 0) parts.push(""); else parts[parts.length - 1] += character;
+  }
+  return parts.map((part) => part.trim());
+}
+
+// A device coordinate over symbols: a sum of multiples of c, floor(c/E) and Mod(c, E); null for anything else.
+function parseCoordinate(text) {
+  const found = { constant: 0, terms: [] };
+  for (const part of text.split(" + ")) {
+    const match = /^(?:(\d+)\*)?(?:(\w*[a-z]\w*)|floor\((\w+)\/(\d+)\)|Mod\((\w+), (\d+)\))$/.exec(part);
+    if (/^\d+$/.test(part)) found.constant += Number(part);
+    else if (!match) return null;
+    else {
+      const [, factor, whole, floored, floorPer, modded, modPer] = match;
+      found.terms.push({ factor: Number(factor || 1), name: whole || floored || modded, kind: whole ? "whole" : floored ? "floor" : "mod", per: Number(floorPer || modPer || 1) });
     }
   }
-  digits.sort((a, b) => b.stride - a.stride);
-  let rest = byte - access.offset;
-  if (rest < 0) return null;
-  const point = step.extents.map(() => null);
-  for (const { dim, stride, count, scale } of digits) {
-    const at = Math.min(Math.floor(rest / stride), count - 1);
-    point[dim] = at * scale;
-    rest -= at * stride;
+  found.terms.sort((a, b) => b.factor - a.factor);
+  return found;
+}
+
+// The values of symbols behind device coordinates; null where the op does not touch them. A symbol that they do not
+// depend on has no value.
+function pointBehind(spec, tensor, coordinates) {
+  const point = new Map();
+  for (let dim = 0; dim < coordinates.length; ++dim) {
+    const coordinate = tensor.coordinates[dim];
+    if (!coordinate) continue;
+    let rest = coordinates[dim] - coordinate.constant;
+    if (rest < 0) return null;
+    for (const { factor, name, kind, per } of coordinate.terms) {
+      const range = spec.space.find((symbol) => symbol.name === name)?.range ?? Infinity;
+      const most = kind === "floor" ? Math.ceil(range / per) - 1 : kind === "mod" ? per - 1 : range - 1;
+      const at = Math.min(Math.floor(rest / factor), most);
+      rest -= at * factor;
+      point.set(name, (point.get(name) || 0) + (kind === "floor" ? at * per : at));
+    }
+    if (rest > 0) return null;
   }
-  if (access.stick >= 0) {
-    const lane = Math.floor(rest * access.per_stick / STICK_BYTES);
-    point[access.stick] = (point[access.stick] ?? 0) + lane;
-    if (rest >= STICK_BYTES || point[access.stick] >= step.extents[access.stick]) return null;
-  } else if (rest >= STICK_BYTES / access.per_stick) return null;
+  return spec.space.every(({ name, range }) => (point.get(name) ?? 0) < range) ? point : null;
+}
+
+// Cores of an op that touch an element of a tensor; null where none does.
+function coresAt(spec, tensor, coordinates) {
+  const point = pointBehind(spec, tensor, coordinates);
+  if (!point) return null;
   let cores = [0];
-  for (let dim = 0; dim < step.extents.length; ++dim) {
-    const slices = step.slices[dim], known = point[dim] !== null;
-    const mine = known ? [Math.floor(point[dim] / points[dim])] : [...Array(slices).keys()];
+  for (const { name, range, cores: slices, points } of spec.space) {
+    const mine = point.has(name) ? [Math.floor(point.get(name) / points)] : [...Array(Math.ceil(range / points)).keys()];
     cores = cores.flatMap((core) => mine.map((slice) => core * slices + slice));
   }
   return cores;

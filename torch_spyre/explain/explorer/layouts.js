@@ -69,23 +69,31 @@ class StickMap {
     this.scroll.scrollTop = to(row * this.rowHeight, scrollHeight, clientHeight, this.full[1]);
   }
 
-  // The step whose cores are shown: the selected one, if it uses the buffer, or the one that writes it.
+  // The step whose cores are shown: the selected one, if it uses the buffer, or the first that does.
   step() {
-    const chosen = theStep(), uses = (step) => step && step.kernel === this.kernel && this.access(step);
-    if (uses(chosen)) return chosen;
-    return [this.kernel.steps[this.buffer.first], this.kernel.steps[this.buffer.last]].find(uses) || null;
+    const uses = (step) => step && step.kernel === this.kernel && (step.raw.writes.includes(this.buffer.index) || step.raw.reads.includes(this.buffer.index));
+    return uses(theStep()) ? theStep() : this.kernel.steps.find(uses) || null;
   }
 
-  access(step) { return (step.raw.accesses || []).find((each) => each.buffer === this.buffer.index) || null; }
-
-  coresAt(byte) {
-    const step = this.coreStep;
-    return step ? coresAtByte(step.raw, this.access(step), byte) : null;
+  // Where that step touches the buffer is in its OpSpec.
+  async readCores() {
+    const step = this.step();
+    if (this.coreStep === step) return;
+    Object.assign(this, { coreStep: step, spec: null, tensor: null });
+    const spec = step && specOf(step), parsed = spec && parseOpSpec(await this.kernel.run.text(spec.text));
+    if (this.coreStep !== step || !parsed) return;
+    const { place, address } = this.buffer, name = place === "argument" ? `arg${address}` : `${place}@${address}`;
+    const found = parsed.tensors.filter((tensor) => tensor.places.includes(name));
+    // In place, the written operand is the last of two.
+    Object.assign(this, { spec: parsed, tensor: (step.raw.writes.includes(this.buffer.index) ? found.at(-1) : found[0]) || null });
+    this.plot.redraw();
   }
+
+  coresOf(coordinates) { return this.tensor ? coresAt(this.spec, this.tensor, coordinates) : null; }
 
   draw(context, width, height) {
     const [left, top] = this.offset(), { cell, rowHeight, blockWidth, perStick } = this, [x0, y0] = [54, 18];
-    this.coreStep = this.step();
+    this.readCores();
     this.padding = hatch(context, colour("soft"));
     context.fillStyle = colour("soft");
     const firstColumn = Math.max(0, Math.floor(left / blockWidth)), lastColumn = Math.min(this.across - 1, Math.floor((left + width) / blockWidth));
@@ -115,7 +123,7 @@ class StickMap {
   drawStick(context, column, row, x, y, cell, rowHeight) {
     const base = (column * this.down + row) * this.perStick, tall = rowHeight - (cell > 3 ? 2 : rowHeight > 2 ? 1 : 0);
     let begin = 0, ink = null;
-    const lanes = this.perStick, cores = this.colouring === "core" ? this.coresAt(base * this.place.elementBytes) : null;
+    const lanes = this.perStick, cores = this.colouring === "core" ? this.coresOf(coordinatesAt(this.place, base)) : null;
     for (let lane = 0; lane <= lanes; ++lane) {
       const next = lane < lanes ? this.ink(base + lane, cores) : undefined;
       if (next === ink && lane > 0) continue;
@@ -134,14 +142,14 @@ class StickMap {
     }
     if (cell >= 18) this.drawIndices(context, base, x, y, cell, tall);
     context.strokeStyle = colour("line");
-    if (rowHeight > 4) context.strokeRect(x + 0.5, y + 0.5, lanes * cell - 1, tall - 1);
+    if (rowHeight > 8) context.strokeRect(x + 0.5, y + 0.5, lanes * cell - 1, tall - 1);
   }
 
   // Colours: the cores of the step that are there, or where an element is on the host, in alternating tints.
   ink(offset, cores) {
     const found = describeElement(this.place, offset);
     if (!found.element) return "padding";
-    if (this.colouring === "core") return cores ? (cores.length >= this.coreStep.cores && cores.length > 1 ? colour("shared") : coreColour(cores[0])) : colour("row-strong");
+    if (this.colouring === "core") return cores ? (cores.length > 1 && cores.length >= this.coreStep.cores ? colour("shared") : coreColour(cores[0])) : colour("row-strong");
     const { index } = found.element, tiles = index.map((at, dim) => (dim === index.length - 1 ? Math.floor(at / 64) : at));
     return colour(tiles.reduce((sum, at) => sum + at, 0) % 2 ? "tint-odd" : "tint-even");
   }
@@ -179,11 +187,11 @@ class StickMap {
   }
 
   facts(offset) {
-    const found = describeElement(this.place, offset), { buffer } = this, cores = this.coresAt(found.byte);
+    const found = describeElement(this.place, offset), { buffer } = this, cores = this.coresOf(found.coordinates);
     return [["host index", found.element ? list(found.element.index) : "padding: holds no element"], found.element && ["host offset", whole(found.element.hostOffset)],
       ["device coordinates", list(found.coordinates)], ["device offset", whole(found.deviceOffset)], ["stick", `${whole(found.stick)}, lane ${found.coordinates.at(-1)}`],
       ["byte", `${whole(found.byte)} = ${hexadecimal(Math.floor(found.byte))} of ${buffer.place === "argument" ? `argument ${buffer.address}` : buffer.place === "lx" ? "the whole buffer" : `the buffer, pool ${hexadecimal(buffer.address + Math.floor(found.byte))}`}`],
-      this.coreStep && ["cores", cores ? `${cores.slice(0, 12).join(", ")}${cores.length > 12 ? ` … (${cores.length})` : ""} in step ${this.coreStep.index} ${this.coreStep.op}` : `not touched by step ${this.coreStep.index}`]];
+      this.tensor && ["cores", cores ? `${cores.slice(0, 12).join(", ")}${cores.length > 12 ? ` … (${cores.length})` : ""} in step ${this.coreStep.index} ${this.coreStep.op}` : `not touched by step ${this.coreStep.index}`]];
   }
 
   point(event) {
@@ -245,13 +253,13 @@ const layoutsView = {
   open(kernel, buffer) {
     const colouring = this.map?.colouring || "host";
     this.map = new StickMap(kernel, buffer);
-    const { map } = this, hasCores = kernel.steps.some((step) => map.access(step));
-    map.colouring = hasCores ? colouring : "host";
+    const { map } = this;
+    map.colouring = colouring;
     const field = el("input", { type: "text", size: 14, placeholder: buffer.size.map(() => "0").join(", "), "aria-label": "Host index", onkeydown: (event) => { if (event.key === "Enter") find(); } });
     const find = () => { if (!map.goTo(field.value.split(/[\s,[\]]+/).filter((word) => word).map(Number))) say(`${buffer.name} has no element [${field.value}]; its size is ${list(buffer.size)}.`); };
     fill(this.chooser, el("b", { text: kernel.bufferText(buffer) }), el("span", { class: "soft", text: `device ${list(buffer.layout.device_size)}, strides ${list(buffer.layout.stride_map)}, ${buffer.layout.format}; ${placeText(buffer)}` }),
       el("div", { class: "buttons" }, button("−", () => map.zoom(-1), { "aria-label": "Smaller" }), button("+", () => map.zoom(1), { "aria-label": "Larger" })),
-      choice("Colour by", hasCores ? [["host", "Host index"], ["core", "Core"]] : [["host", "Host index"]], () => map.colouring, (value) => { map.colouring = value; map.plot.redraw(); }),
+      choice("Colour by", [["host", "Host index"], ["core", "Core"]], () => map.colouring, (value) => { map.colouring = value; map.plot.redraw(); }),
       el("span", {}, "host index ", field, button("Go", find)),
       el("ul", { class: "legend" }, el("li", {}, el("span", { class: "swatch hatched" }), `padding ${percent(buffer.padding / (buffer.bytes || 1))}`)));
     fill(this.picture, map.scroll, map.readout);

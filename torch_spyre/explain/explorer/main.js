@@ -140,5 +140,5 @@ async function start() {
 }
 
 // For the console, and for tests.
-window.explorer = { app, go, searchFor, addFile, placementOf, coordinatesOf, describeElement, hostOffsetOf, deviceOffsetOf, coresAtByte, coresOf };
+window.explorer = { app, go, searchFor, addFile, placementOf, coordinatesOf, describeElement, hostOffsetOf, deviceOffsetOf, coordinatesAt, parseOpSpec, coresAt, coresOf };
 start();

@@ -13,19 +13,19 @@ const oneOf = (group, of) => { const first = of(group.first); return group.steps
 
 const OP_COLUMNS = [
   { id: "op", title: "op", value: (row) => oneOf(row, (step) => step.op) },
+  { id: "source", title: "source", value: (row) => { const found = oneOf(row, (step) => step.raw.source); return found === "…" ? "…" : `${row.first.source.short} ${row.first.source.code}`; },  },
   { id: "us", title: "time µs", value: (row) => row.us, text: (row) => significant(row.us, 4), number: true, bar: (row) => row.us / opsView.most },
   { id: "share", title: "share", value: (row) => row.us / theRun().stepsUs, text: (row) => percent(row.us / theRun().stepsUs), number: true },
   { id: "count", title: "count", value: (row) => row.count, text: (row) => whole(row.count), number: true },
   { id: "bound", title: "of bound", value: (row) => (row.least_us > 0 ? row.us / row.least_us : 0), text: (row) => (row.least_us > 0 ? `${significant(row.us / row.least_us)} ×` : "–"), number: true },
-  { id: "over", title: "over bound µs", value: (row) => row.us - row.least_us, text: (row) => significant(row.us - row.least_us, 4), number: true },
   { id: "bytes", title: "bytes", value: (row) => row.bytes, text: (row) => bytes(row.bytes), number: true },
   { id: "cores", title: "cores", value: (row) => Math.min(...row.steps.map((step) => step.cores)), text: (row) => {
     const found = row.steps.map((step) => step.cores), low = Math.min(...found), high = Math.max(...found);
     return low === high ? String(low) : `${low}–${high}`;
   }, number: true },
   { id: "by", title: "bound by", value: (row) => oneOf(row, (step) => step.raw.bound_by) },
+  { id: "over", title: "over bound µs", value: (row) => row.us - row.least_us, text: (row) => significant(row.us - row.least_us, 4), number: true },
   { id: "extents", title: "extents", value: (row) => oneOf(row, (step) => list(step.extents)) },
-  { id: "source", title: "source", value: (row) => { const found = oneOf(row, (step) => step.raw.source); return found === "…" ? "…" : `${row.first.source.short} ${row.first.source.code}`; }, wide: true },
   { id: "kernel", title: "kernel", value: (row) => oneOf(row, (step) => step.kernel.name) },
 ];
 

@@ -50,7 +50,7 @@ class Panel {
   set(kernel, items, related, only, picked) {
     const most = Math.max(...items.map((item) => item.us), 1e-9);
     Object.assign(this, { kernel, related, picked, most, items: only && related.size ? items.filter((item) => related.has(item.key)) : items });
-    this.count.textContent = related.size ? `${related.size} of ${items.length}` : String(items.length);
+    this.count.textContent = related.size ? `${whole(related.size)}/${whole(items.length)}` : String(items.length);
     this.inner.style.height = `${this.items.length * PANEL_ROW}px`;
     const first = this.items.findIndex((item) => related.has(item.key)), top = first * PANEL_ROW;
     if (first >= 0 && (top < this.scroll.scrollTop || top > this.scroll.scrollTop + this.scroll.clientHeight - 2 * PANEL_ROW)) this.scroll.scrollTop = Math.max(0, top - this.scroll.clientHeight / 3);
@@ -91,7 +91,7 @@ const provenanceView = {
     root.append(el("div", { class: "bar" }, this.kernelChoice,
       el("label", {}, el("input", { type: "checkbox", checked: true, onchange: (event) => { this.only = event.target.checked; this.update(); } }), " only what belongs to the selection"),
       el("span", { class: "soft", text: "Bars: time. Click an item to follow it in both directions." })),
-      el("div", { class: "panels" }, this.panels.map((panel) => panel.element), this.links.canvas), this.texts);
+      this.row = el("div", { class: "panels" }, this.panels.map((panel) => panel.element), this.links.canvas), this.texts);
   },
 
   // The stage and key that are followed: one that was picked here, or the selected step.
@@ -120,6 +120,9 @@ const provenanceView = {
       const related = new Set(this.steps.flatMap((step) => stage.keys(step)));
       this.panels[i].set(kernel, items[i], related, keep, followed?.stage === i ? followed.item.key : undefined);
     });
+    // Panels are as high as what they show.
+    const longest = Math.max(...this.panels.map((panel) => panel.items.length));
+    this.row.style.height = `min(42vh, ${Math.max(longest, 4) * PANEL_ROW + 36}px)`;
     this.links.redraw();
     this.showTexts(theStep());
   },

@@ -10,7 +10,7 @@ function cellsIn(run, stream, view, width) {
     const kernel = run.kernels[launch.kernel], base = launch.start_us;
     if (!kernel.steps.length) continue;
     if (kernel.total < pixel) {
-      cells.push({ from: base, to: base + kernel.total, launch, step: kernel.longest });
+      cells.push({ from: base, to: base + kernel.total, launch, step: kernel.longest, first: 0, end: kernel.steps.length });
       continue;
     }
     let i = kernel.stepAt(view.from - base);
@@ -21,7 +21,7 @@ function cellsIn(run, stream, view, width) {
         if (kernel.steps[end].us > longest.us) longest = kernel.steps[end];
         ++end;
       }
-      cells.push({ from, to: base + kernel.starts[end], launch, step: longest, merged: end - i });
+      cells.push({ from, to: base + kernel.starts[end], launch, step: longest, first: i, end });
       i = end;
     }
   }
@@ -103,26 +103,29 @@ class Timeline {
   }
 
   drawSteps(context, row, chosen) {
-    for (const { from, to, step, merged } of this.cells.get(row.stream)) {
+    for (const { from, to, step, first, end } of this.cells.get(row.stream)) {
       const left = this.x(from), right = Math.max(this.x(to), left + 1);
       context.fillStyle = kindColour(step.kind);
       context.globalAlpha = chosen && chosen.raw.source !== step.raw.source ? 0.55 : 1;
       context.fillRect(left, row.y, right - left - (right - left > 3 ? 1 : 0), row.height);
       context.globalAlpha = 1;
-      if (merged === 1) this.label(context, step.op, left, right, row, colour("on-kind"));
+      if (end - first === 1) this.label(context, step.op, left, right, row, colour("on-kind"));
     }
   }
 
-  drawPart(context, row, { from, to, step, merged }) {
-    let begin = from, end = to;
-    if (row.kind === "unit") {
-      const part = partsOf(step)[row.unit];
-      if (!part || part[1] <= part[0]) return;
-      if (merged === 1) [begin, end] = [from + part[0], from + part[1]];
-    } else if (!step.uses(row.core)) return;
-    const left = this.x(begin);
+  // When a unit or a core works; of several steps in one pixel, the stronger the longer it does.
+  drawPart(context, row, { from, to, step, first, end }) {
+    const part = row.kind === "unit" ? row.unit : row.core, busy = step.kernel.busy(part), us = busy[end] - busy[first];
+    if (us <= 0) return;
     context.fillStyle = row.kind === "unit" ? colour(`unit-${row.unit}`) : kindColour(step.kind);
-    context.fillRect(left, row.y, Math.max(this.x(end) - left, 0.5), row.height);
+    if (end - first > 1) {
+      context.globalAlpha = Math.min(1, 0.12 + 0.88 * us / (to - from));
+      context.fillRect(this.x(from), row.y, Math.max(this.x(to) - this.x(from), 1), row.height);
+      context.globalAlpha = 1;
+      return;
+    }
+    const [begins, ends] = row.kind === "unit" ? partsOf(step)[part] : [0, step.us];
+    context.fillRect(this.x(from + begins), row.y, Math.max(this.x(from + ends) - this.x(from + begins), 0.5), row.height);
   }
 
   drawChosen(context, chosen) {
