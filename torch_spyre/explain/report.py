@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import explorer
 from .run_data import RunData
 
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -47,6 +48,10 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """As JSON."""
         Path(path).write_text(self.to_json())
+
+    def explore(self, path: str | os.PathLike[str], other: Report | None = None) -> None:
+        """Writes the explorer, an HTML file that needs nothing else; with ``other``, to compare with that run."""
+        explorer.write(self.data, Path(path), other.data if other else None)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text())}</pre>"

@@ -90,7 +90,7 @@ class Run {
 
 class KernelData {
   constructor(run, raw, number) {
-    Object.assign(this, { run, raw, number, name: raw.name, us: raw.us, launches: 0, buffers: raw.buffers, specs: raw.specs });
+    Object.assign(this, { run, raw, number, name: raw.name, short: raw.name.replace(/^spyre_kernel_v1_/, "").replace(/_[A-Z2-7]{16}$/, ""), us: raw.us, launches: 0, buffers: raw.buffers, specs: raw.specs });
     this.steps = raw.steps.map((step, index) => new StepData(this, step, index));
     this.starts = new Float64Array(this.steps.length + 1);
     this.steps.forEach((step, i) => { this.starts[i + 1] = this.starts[i] + step.us; });
@@ -98,30 +98,28 @@ class KernelData {
     this.total = this.starts[this.steps.length];
     this.longest = this.steps.reduce((best, step) => (best && best.us >= step.us ? best : step), null);
     this.buffers.forEach((buffer, index) => Object.defineProperty(buffer, "index", { value: index }));
-    this.repeats = this.findRepeats();
+    this.layers = this.findLayers();
   }
 
-  // Where the layers of a model begin. Their ops come from the same lines with the same sizes: the number of layers is
-  // the one that divides how often most of the time is repeated, and the first op that is begins each.
-  findRepeats() {
-    const keyOf = (step) => `${step.op}\n${step.raw.source}\n${step.extents}`;
-    const counts = new Map(), weights = new Map();
-    for (const step of this.steps) counts.set(keyOf(step), (counts.get(keyOf(step)) || 0) + 1);
-    for (const count of new Set(counts.values())) {
-      const within = (step) => counts.get(keyOf(step)) % count === 0;
-      if (count > 1) weights.set(count, this.steps.reduce((sum, step) => sum + (within(step) ? step.us : 0), 0));
-    }
-    const [count] = [...weights].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0] || [0];
-    const first = count && this.steps.find((step) => counts.get(keyOf(step)) % count === 0);
-    const alike = first ? this.steps.filter((step) => keyOf(step) === keyOf(first)).map((step) => step.index) : [];
-    const begins = alike.filter((_, i) => i % (alike.length / count) === 0);
-    let layer = -1;
-    const last = begins.length > 1 ? begins[begins.length - 1] + (begins[1] - begins[0]) : 0;
-    for (const step of this.steps) {
-      if (begins[layer + 1] === step.index) ++layer;
-      step.layer = step.index >= last ? -1 : layer;
-    }
-    return begins.length;
+  // The layers of a model: their ops come from the same lines with the same sizes. Their number is the largest that
+  // divides how often nearly all repeated time is repeated; the costliest op among these tells one from the next.
+  findLayers() {
+    const keys = this.steps.map((step) => `${step.op}\n${step.raw.source}\n${step.extents}`), alike = new Map();
+    keys.forEach((key, i) => { if (alike.has(key)) alike.get(key).push(i); else alike.set(key, [i]); });
+    const us = (positions) => positions.reduce((sum, i) => sum + this.steps[i].us, 0);
+    const groups = [...alike.values()].filter((positions) => positions.length > 1).map((positions) => ({ positions, us: us(positions) }));
+    const weights = [...new Set(groups.map((group) => group.positions.length))].map((count) => [count, groups.reduce((sum, group) => sum + (group.positions.length % count ? 0 : group.us), 0)]);
+    const most = Math.max(...weights.map(([, weight]) => weight), 0), count = Math.max(...weights.filter(([, weight]) => weight >= 0.95 * most).map(([each]) => each), 0);
+    const costliest = groups.filter((group) => group.positions.length % count === 0).sort((a, b) => b.us - a.us)[0];
+    if (!count || !costliest) return 0;
+    const { positions } = costliest, anchors = positions.filter((_, i) => i % (positions.length / count) === 0), period = anchors[1] - anchors[0];
+    let before = 0;
+    while (before + 1 < period && anchors[0] > before && keys[anchors[0] - before - 1] === keys[anchors[1] - before - 1]) ++before;
+    anchors.forEach((anchor, layer) => {
+      const begin = anchor - before, end = layer + 1 < count ? anchors[layer + 1] - before : begin + period;
+      for (let i = Math.max(begin, 0); i < Math.min(end, this.steps.length); ++i) this.steps[i].layer = layer;
+    });
+    return count;
   }
 
   // The step at a time from the start of a launch.

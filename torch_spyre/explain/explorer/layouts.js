@@ -8,11 +8,14 @@ const ZOOMS = [1, 2, 4, 7, 12, 18, 30];
 
 class StickMap {
   constructor(kernel, buffer) {
-    Object.assign(this, { kernel, buffer, place: placementOf(buffer.layout, buffer.size, buffer.stride), cell: 4, colouring: "host" });
+    Object.assign(this, { kernel, buffer, place: placementOf(buffer.layout, buffer.size, buffer.stride), colouring: "host" });
     const sizes = buffer.layout.device_size, rank = sizes.length;
     this.perStick = sizes[rank - 1];
     this.down = rank > 1 ? sizes[rank - 2] : 1;
     this.across = product(sizes.slice(0, Math.max(rank - 2, 0)));
+    // As large as what fits, if there is little of it.
+    this.cell = ZOOMS.filter((cell) => cell <= 12 && this.across * this.perStick * cell < 850).at(-1) ?? 4;
+    this.cell = Math.max(this.cell, 4);
     this.plot = new Plot(`Sticks of ${buffer.name}`, (...sizes) => this.draw(...sizes));
     this.plot.canvas.classList.add("sticks");
     this.space = el("div");
@@ -275,6 +278,6 @@ const layoutsView = {
       { id: "padding", title: "padding", value: (row) => row.padding / (row.bytes || 1), text: (row) => percent(row.padding / (row.bytes || 1)), number: true },
     ], { sort: ["bytes", -1], height: "30vh", onpick: (row) => pickBuffer(kernel, row), isPicked: (row) => row === this.map?.buffer });
     this.table.set(kernel.buffers);
-    fill(this.listing, el("h2", { text: `Buffers of ${kernel.name} (${kernel.buffers.length})` }), this.table.element);
+    fill(this.listing, el("h2", { text: `Buffers of kernel ${kernel.number} (${kernel.buffers.length})` }), this.table.element);
   },
 };

@@ -200,7 +200,7 @@ const memoryView = {
     };
     const peak = Math.max(...this.map.occupancy.map((each) => each.used), 0), mean = this.map.occupancy.reduce((sum, each, i) => sum + each.used * kernel.steps[i].us, 0) / (kernel.total || 1);
     fill(this.root, el("div", { class: "bar" },
-      select("Kernel", run.kernels.map((each) => [each.number, `${each.name} (${plural(each.steps.length, "step")})`]), kernel.number, (number) => go({ kernel: Number(number), step: -1, buffer: -1 })),
+      select("Kernel", run.kernels.map((each) => [each.number, `${each.number}: ${each.short} (${plural(each.steps.length, "step")})`]), kernel.number, (number) => go({ kernel: Number(number), step: -1, buffer: -1 })),
       choice("Memory", [["lx", "LX"], ["pool", "Pool"]], () => this.place, again("place")), choice("Axis", [["step", "Steps"], ["us", "Time"]], () => this.axis, again("axis")),
       this.place === "lx" && select("Core", [...Array(run.card.cores).keys()].map((core) => [core, `core ${core}`]), this.core, (core) => again("core")(Number(core))),
       zoomButtons(() => this.map.window, toSelection),

@@ -26,7 +26,7 @@ const OP_COLUMNS = [
   { id: "by", title: "bound by", value: (row) => oneOf(row, (step) => step.raw.bound_by) },
   { id: "over", title: "over bound µs", value: (row) => row.us - row.least_us, text: (row) => significant(row.us - row.least_us, 4), number: true },
   { id: "extents", title: "extents", value: (row) => oneOf(row, (step) => list(step.extents)) },
-  { id: "kernel", title: "kernel", value: (row) => oneOf(row, (step) => step.kernel.name) },
+  { id: "kernel", title: "kernel", value: (row) => oneOf(row, (step) => step.kernel.short) },
 ];
 
 const opsView = {

@@ -36,7 +36,7 @@ class Panel {
     this.count = el("span", { class: "soft" });
     this.inner = el("div", { class: "panel-inner" });
     this.scroll = el("div", { class: "panel-scroll", tabIndex: 0, role: "listbox", "aria-label": stage.title, onscroll: () => { this.renderRows(); onscroll(); } }, this.inner);
-    this.element = el("section", { class: "panel" }, el("h3", {}, stage.title, " ", this.count), this.scroll);
+    this.element = el("section", { class: "panel" }, el("h3", { text: stage.title }), this.count, this.scroll);
     this.scroll.addEventListener("keydown", (event) => {
       const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (!by) return;
@@ -50,7 +50,7 @@ class Panel {
   set(kernel, items, related, only, picked) {
     const most = Math.max(...items.map((item) => item.us), 1e-9);
     Object.assign(this, { kernel, related, picked, most, items: only && related.size ? items.filter((item) => related.has(item.key)) : items });
-    this.count.textContent = related.size ? `${whole(related.size)}/${whole(items.length)}` : String(items.length);
+    this.count.textContent = related.size ? `${whole(related.size)} of ${whole(items.length)}` : whole(items.length);
     this.inner.style.height = `${this.items.length * PANEL_ROW}px`;
     const first = this.items.findIndex((item) => related.has(item.key)), top = first * PANEL_ROW;
     if (first >= 0 && (top < this.scroll.scrollTop || top > this.scroll.scrollTop + this.scroll.clientHeight - 2 * PANEL_ROW)) this.scroll.scrollTop = Math.max(0, top - this.scroll.clientHeight / 3);
@@ -112,7 +112,7 @@ const provenanceView = {
 
   update() {
     const kernel = theKernel(), run = kernel.run, followed = this.followed(kernel), items = itemsOf(kernel);
-    fill(this.kernelChoice, select("Kernel", run.kernels.map((each) => [each.number, `${each.name} (${plural(each.steps.length, "step")})`]), kernel.number, (number) => go({ kernel: Number(number), step: -1, buffer: -1, more: { pick: "" } })));
+    fill(this.kernelChoice, select("Kernel", run.kernels.map((each) => [each.number, `${each.number}: ${each.short} (${plural(each.steps.length, "step")})`]), kernel.number, (number) => go({ kernel: Number(number), step: -1, buffer: -1, more: { pick: "" } })));
     this.kernel = kernel;
     this.steps = followed?.item.steps ?? [];
     const keep = this.only && followed;
@@ -122,7 +122,7 @@ const provenanceView = {
     });
     // Panels are as high as what they show.
     const longest = Math.max(...this.panels.map((panel) => panel.items.length));
-    this.row.style.height = `min(42vh, ${Math.max(longest, 4) * PANEL_ROW + 36}px)`;
+    this.row.style.height = `min(42vh, ${Math.max(longest, 4) * PANEL_ROW + 54}px)`;
     this.links.redraw();
     this.showTexts(theStep());
   },
@@ -153,7 +153,7 @@ const provenanceView = {
     const { run, kernel } = step, spec = specOf(step);
     const [loop, text, superdsc] = spec ? await Promise.all([spec.loop_op >= 0 ? run.text(kernel.raw.loop_ops[spec.loop_op]) : "A pass added it.", run.text(spec.text), run.text(spec.superdsc)]) : ["", "", ""];
     if (theStep() !== step) return undefined;
-    const shown = [["Source", this.sourceText(step)], ["Loop op", loop], ["OpSpec", text], ["SuperDSC", pretty(superdsc)], ["Step", JSON.stringify(step.raw, null, 1)]];
+    const shown = [["Source", this.sourceText(step)], ["Loop op and OpSpec", [`${loop}\n\n`, text]], ["SuperDSC", pretty(superdsc)], ["Step of the card program", pretty(JSON.stringify(step.raw))]];
     return fill(this.texts, shown.map(([title, content]) => el("section", { class: "panel" }, el("h3", { text: title }),
       el("pre", { tabIndex: 0, "aria-label": title }, content || el("span", { class: "soft", text: "none" })))));
   },
@@ -168,6 +168,7 @@ const provenanceView = {
   },
 };
 
+// JSON with lists of numbers on one line.
 function pretty(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 1); } catch { return text; }
+  try { return JSON.stringify(JSON.parse(text), null, 1).replace(/\[[\s\d.,eE+-]*\]/g, (numbers) => numbers.replace(/\s+/g, " ")); } catch { return text; }
 }

@@ -49,9 +49,9 @@ const rooflineView = {
     this.ys = [Math.floor(Math.max(Math.min(...logs(rates), Math.log10(top) - 2), Math.log10(top) - 6)), Math.log10(top) + 0.3];
   },
 
-  x(intensity) { return 64 + (Math.log10(intensity) - this.xs[0]) / (this.xs[1] - this.xs[0]) * (this.plot.width - 84); }  ,
+  x(intensity) { return 64 + (Math.log10(intensity) - this.xs[0]) / (this.xs[1] - this.xs[0]) * (this.plot.width - 104); },
   y(opsPerSecond) { return this.plot.height - 34 - (Math.log10(opsPerSecond) - this.ys[0]) / (this.ys[1] - this.ys[0]) * (this.plot.height - 50); },
-  place(point) { return [point.bytes ? this.x(point.ops / point.bytes) : this.plot.width - 12, Math.min(this.y(point.ops / point.us * 1e6), this.plot.height - 36)]; },
+  place(point) { return [point.bytes ? this.x(point.ops / point.bytes) : this.plot.width - 18, Math.min(this.y(point.ops / point.us * 1e6), this.plot.height - 36)]; },
   radius(point) { return 3 + 16 * Math.sqrt(point.us / theRun().stepsUs); },
 
   // The rate as a share of what its unit or device memory allows.
@@ -80,10 +80,10 @@ const rooflineView = {
       context.beginPath();
       context.moveTo(this.x(10 ** this.xs[0]), this.y(10 ** this.xs[0] * this.dram));
       context.lineTo(this.x(knee), y);
-      context.lineTo(width - 20, y);
+      context.lineTo(width - 40, y);
       context.stroke();
       context.textAlign = "right";
-      context.fillText(`${ceiling.name} ${rate(ceiling.rate, "op/s")}`, width - 24, y - 8);
+      context.fillText(`${ceiling.name} ${rate(ceiling.rate, "op/s")}`, width - 44, y - 8);
     });
     context.setLineDash([]);
     this.drawSlope(context);
@@ -126,7 +126,7 @@ const rooflineView = {
     }
     for (let power = Math.ceil(this.ys[0]); power <= this.ys[1]; ++power) {
       const y = Math.round(this.y(10 ** power)) + 0.5;
-      context.beginPath(); context.moveTo(64, y); context.lineTo(width - 20, y); context.stroke();
+      context.beginPath(); context.moveTo(64, y); context.lineTo(width - 40, y); context.stroke();
       context.textAlign = "right";
       context.fillText(rate(10 ** power, "op/s"), 60, y);
     }

@@ -7,7 +7,7 @@ function bars(title, groups, totalUs, nameOf, pick, most = 12) {
         el("span", { class: "bar-track" }, el("span", { class: "bar-fill", style: { width: `${group.us / largest * 100}%`, background: group.colour || "" } })),
         el("span", { class: "bar-value", text: `${time(group.us)}  ${percent(group.us / totalUs)}` }))));
   const left = rest.reduce((sum, group) => sum + group.us, 0);
-  if (rest.length) rows.push(el("li", { class: "soft", text: `${plural(rest.length, "more")}: ${time(left)}` }));
+  if (rest.length) rows.push(el("li", { class: "soft", text: `and ${rest.length} more: ${time(left)}` }));
   return el("section", { class: "card" }, el("h2", { text: title }), el("ol", { class: "bars" }, rows));
 }
 
@@ -55,7 +55,7 @@ const summaryView = {
   layers(run) {
     const groups = grouped(run.steps, (step) => `${step.kernel.number}\n${step.layer}`)
       .sort((a, b) => a.first.kernel.number - b.first.kernel.number || a.first.layer - b.first.layer);
-    if (!run.kernels.some((kernel) => kernel.repeats > 1)) return null;
+    if (!run.kernels.some((kernel) => kernel.layers > 1)) return null;
     const plot = new Plot("Time by layer", (context, width, height) => {
       const largest = Math.max(...groups.filter((group) => group.first.layer >= 0).map((group) => group.us)), each = width / groups.length;
       groups.forEach((group, i) => {
@@ -71,7 +71,7 @@ const summaryView = {
     const groupAt = (event) => groups[Math.floor(plot.at(event)[0] / plot.width * groups.length)];
     plot.canvas.addEventListener("pointermove", (event) => {
       const group = groupAt(event);
-      if (group) tip.show(event, group.first.layer < 0 ? "outside of the layers" : `layer ${group.first.layer}`, [["kernel", group.first.kernel.name], ["time", time(group.us)], ["steps", whole(group.steps.length)]]);
+      if (group) tip.show(event, group.first.layer < 0 ? "outside of the layers" : `layer ${group.first.layer}`, [["kernel", group.first.kernel.short], ["time", time(group.us)], ["steps", whole(group.steps.length)]]);
     });
     plot.canvas.addEventListener("pointerleave", () => tip.hide());
     plot.canvas.addEventListener("click", (event) => { const group = groupAt(event); if (group) pickStep(group.first, { view: "timeline" }); });

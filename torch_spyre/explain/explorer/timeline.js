@@ -98,7 +98,7 @@ class Timeline {
       const left = this.x(launch.start_us), right = Math.max(this.x(launch.start_us + launch.us), left + 1);
       context.fillStyle = colour(launch.kernel % 2 ? "launch-odd" : "launch");
       context.fillRect(left, row.y, right - left - (right - left > 3 ? 1 : 0), row.height);
-      this.label(context, this.run.kernels[launch.kernel].name, left, right, row, colour("on-launch"));
+      this.label(context, this.run.kernels[launch.kernel].short, left, right, row, colour("on-launch"));
     }
   }
 
