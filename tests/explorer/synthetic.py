@@ -172,7 +172,7 @@ class _Kernel:
         product = op in ("matmul", "attention")
         points = prod(extents) / 64 if op == "attention" else prod(extents)
         compute = points / (1140e3 * CORES * self.speed if product else 8e6)
-        memory, begin = (read + written) / 153500, 0.97
+        memory, begin = (read + written) / 153500 / (self.speed if product else 1), 0.97
         self.steps.append(
             {"op": op, "aten": f"aten.{op.split()[0]}.default", "source": self.texts.line(line), "spec": len(self.specs), "extents": extents, "slices": slices,
              "us": begin + max(compute, memory), "begin_us": begin, "compute_us": compute, "memory_us": memory, "ring_us": 0.0, "bytes_read": read,

@@ -79,7 +79,7 @@ const compareView = {
     const a = first.raw.totals, b = second.raw.totals;
     const rows = [["modelled time", a.us, b.us, time], ["in compiled code", a.launched_us, b.launched_us, time], ["other", a.other_us, b.other_us, time], ["at least", a.least_us, b.least_us, time],
       ["device memory", a.moved_bytes, b.moved_bytes, bytes], ["launches", first.raw.launches.length, second.raw.launches.length, whole], ["steps", first.steps.length, second.steps.length, whole]];
-    return el("section", { class: "card" }, el("table", { class: "data totals" }, el("thead", {}, el("tr", {}, ["", `A: ${first.title}`, `B: ${second.title}`, "B − A", "B / A"].map((text, i) => el("th", { class: i ? "number" : "", text })))),
+    return el("section", { class: "card wide-table" }, el("table", { class: "data totals" }, el("thead", {}, el("tr", {}, ["", `A: ${first.title}`, `B: ${second.title}`, "B − A", "B / A"].map((text, i) => el("th", { class: i ? "number" : "", text })))),
       el("tbody", {}, rows.map(([name, was, is, format]) => el("tr", {}, el("th", { scope: "row", text: name }), [format(was), format(is), is === was ? "=" : signed(is - was, format), was ? significant(is / was) : "–"].map((text, i) =>
         el("td", { class: `number${i === 2 && is !== was && format === time ? (is > was ? " worse" : " better") : ""}`, text })))))));
   },

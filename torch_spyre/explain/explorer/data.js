@@ -115,8 +115,12 @@ class KernelData {
     const { positions } = costliest, anchors = positions.filter((_, i) => i % (positions.length / count) === 0), period = anchors[1] - anchors[0];
     let before = 0;
     while (before + 1 < period && anchors[0] > before && keys[anchors[0] - before - 1] === keys[anchors[1] - before - 1]) ++before;
+    // The last layer ends where it no longer goes on like the first.
+    const last = anchors[count - 1] - before, first = anchors[0] - before;
+    let like = 0;
+    while (like < period && keys[last + like] === keys[first + like]) ++like;
     anchors.forEach((anchor, layer) => {
-      const begin = anchor - before, end = layer + 1 < count ? anchors[layer + 1] - before : begin + period;
+      const begin = anchor - before, end = layer + 1 < count ? anchors[layer + 1] - before : last + like;
       for (let i = Math.max(begin, 0); i < Math.min(end, this.steps.length); ++i) this.steps[i].layer = layer;
     });
     return count;

@@ -49,8 +49,8 @@ class Panel {
 
   set(kernel, items, related, only, picked) {
     const most = Math.max(...items.map((item) => item.us), 1e-9);
-    Object.assign(this, { kernel, related, picked, most, items: only && related.size ? items.filter((item) => related.has(item.key)) : items });
-    this.count.textContent = related.size ? `${whole(related.size)} of ${whole(items.length)}` : whole(items.length);
+    Object.assign(this, { kernel, related, picked, most, items: only ? items.filter((item) => related.has(item.key)) : items });
+    this.count.textContent = related.size ? `${whole(related.size)} of ${whole(items.length)}` : only ? "none: a pass added it" : whole(items.length);
     this.inner.style.height = `${this.items.length * PANEL_ROW}px`;
     const first = this.items.findIndex((item) => related.has(item.key)), top = first * PANEL_ROW;
     if (first >= 0 && (top < this.scroll.scrollTop || top > this.scroll.scrollTop + this.scroll.clientHeight - 2 * PANEL_ROW)) this.scroll.scrollTop = Math.max(0, top - this.scroll.clientHeight / 3);
@@ -115,7 +115,7 @@ const provenanceView = {
     fill(this.kernelChoice, select("Kernel", run.kernels.map((each) => [each.number, `${each.number}: ${each.short} (${plural(each.steps.length, "step")})`]), kernel.number, (number) => go({ kernel: Number(number), step: -1, buffer: -1, more: { pick: "" } })));
     this.kernel = kernel;
     this.steps = followed?.item.steps ?? [];
-    const keep = this.only && followed;
+    const keep = this.only && followed !== null;
     STAGES.forEach((stage, i) => {
       const related = new Set(this.steps.flatMap((step) => stage.keys(step)));
       this.panels[i].set(kernel, items[i], related, keep, followed?.stage === i ? followed.item.key : undefined);
