@@ -25,10 +25,11 @@ def compare(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Repo
 def _register() -> None:
     import torch
 
-    from . import _C
+    from . import _C, diagnostics, logging_config
     from .card import description
     from .constants import DEVICE_NAME
 
+    logging_config.register()
     _C.set_hardware_file(description.file_for_card())
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
@@ -40,6 +41,7 @@ def _register() -> None:
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
+    diagnostics.collect_failures()
 
 
 def _autoload() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .diagnostics import command_line as diagnostics
+from .diagnostics.errors import CaptureError
 from .models import run, timing
 from .models.errors import ModelError
 from .smi import command as smi
@@ -20,7 +22,7 @@ from .smi import command as smi
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand. What goes wrong is said in one sentence; ``--traceback`` says where.
 
-    The exit code is 2 for models that cannot be run, 130 after Ctrl-C, and 1 for everything else.
+    The exit code is 2 for models and captures that cannot be run, 130 after Ctrl-C, and 1 for everything else.
     """
     arguments = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         said = str(error) if isinstance(error, OSError | ValueError | RuntimeError) else f"{error!r}"
         print(f"spyre: {said}", file=sys.stderr)
-        return 2 if isinstance(error, ModelError) else 1
+        return 2 if isinstance(error, ModelError | CaptureError) else 1
     return 0
 
 
@@ -48,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_timing(commands)
     _add_sdsc(commands)
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
+    diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser
 
 

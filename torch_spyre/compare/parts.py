@@ -205,5 +205,9 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> 
 
 
 # What PyTorch does not take apart, and the card does: a product that rounds, and then a sum.
-APART: dict[Any, Callable[..., Any]] = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
+APART: dict[Any, Callable[..., Any]] = {
+    aten.addbmm: _addbmm,
+    aten._trilinear: _trilinear,
+    aten.convolution: _convolution,
+}
 TABLE = global_decomposition_table["post_autograd"]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from .. import _C
 from ..ir.signature import Argument
-
-if TYPE_CHECKING:
-    from .kernel import SpyreKernel
 
 
 @dataclass(frozen=True)
@@ -20,8 +17,10 @@ class Launch:
 
     plan: _C.JobPlan
     code: dict[str, Any]
-    kernel: SpyreKernel | None = None  # which was called
+    text: str = ""  # of the kernel, in loop IR
     signature: tuple[Argument, ...] = ()  # how its arguments lay
+    # Of the kernel in its graph: the FX nodes of each op of the text.
+    occurrences: list[list[tuple[str, ...]]] = field(default_factory=list)
 
 
 Listener = Callable[[Launch], None]

@@ -32,12 +32,10 @@ def launch_of(watched: Watched, number: int) -> Launch:
     return list(plans.values())[number]
 
 
-def other_layout(
-    run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int
-) -> Advice:
+def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int) -> Advice:
     """Another layout of an argument with which the kernel, planned anew, is fastest."""
     launch = launch_of(watched, number)
-    if launch.kernel is None or len(buffer["size"]) < 2:
+    if len(buffer["size"]) < 2:
         return {}
     before, best, chosen = run["kernels"][number]["us"], float("inf"), []
     rank = len(buffer["size"])
@@ -57,7 +55,6 @@ def other_layout(
 
 def _time_with(launch: Launch, buffer: run_data.Buffer, order: list[int]) -> float:
     """Of the kernel with an argument in the layout that puts its dimensions in this order."""
-    assert launch.kernel is not None
     signature = list(launch.signature)
     if buffer["address"] >= len(signature):
         return float("inf")
@@ -65,7 +62,7 @@ def _time_with(launch: Launch, buffer: run_data.Buffer, order: list[int]) -> flo
     layout = _C.SpyreTensorLayout(buffer["size"], buffer["stride"], dtype, order)
     signature[buffer["address"]] = replace(signature[buffer["address"]], layout=layout)
     try:
-        code = compile_kernel(from_json(launch.kernel.text), tuple(signature))
+        code = compile_kernel(from_json(launch.text), tuple(signature))
         return sum(time["us"] for time in _C.prepare_kernel(code).step_times())
     except (Unsupported, RuntimeError, ValueError):
         return float("inf")

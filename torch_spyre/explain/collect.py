@@ -65,9 +65,7 @@ def _card() -> run_data.Card:
     }
 
 
-def _totals(
-    watched: Watched, found: list[run_data.Kernel], launches: Iterable[run_data.Launch]
-) -> run_data.Totals:
+def _totals(watched: Watched, found: list[run_data.Kernel], launches: Iterable[run_data.Launch]) -> run_data.Totals:
     launched = least = 0.0
     compulsory = moved = 0
     for each in launches:

@@ -43,7 +43,7 @@ def describe(launch: Launch, texts: Texts, with_superdsc: bool) -> run_data.Kern
         "specs": list(_specs(launch, texts, with_superdsc)),
         "steps": steps,
         "buffers": [_buffer(each, steps) for each in code["plan"]["buffers"]],
-        "occurrences": len(launch.kernel.occurrences) if launch.kernel else 1,
+        "occurrences": len(launch.occurrences),
     }
 
 
@@ -80,21 +80,18 @@ def _steps(launch: Launch, texts: Texts) -> list[run_data.Step]:
 
 def _loop_ops(launch: Launch) -> list[str]:
     """The loop ops of the kernel's text, a line each."""
-    if launch.kernel is None:
-        return []
     return [
         f"{op['out']['buffer']} = {op['name']}"
         f"({', '.join(str(each.get('buffer', each.get('value'))) for each in op['ins'])})"
         f" over {op['sizes']}" + (f", folding the last {op['reduced']}" if op["reduced"] else "")
-        for op in json.loads(launch.kernel.text)["ops"]
+        for op in json.loads(launch.text)["ops"]
     ]
 
 
 def _specs(launch: Launch, texts: Texts, with_superdsc: bool) -> Iterable[run_data.Spec]:
-    occurrences = launch.kernel.occurrences if launch.kernel else []
     for position, text in enumerate(launch.code["provenance"]["specs"]):
         loop_op = json.loads(text.rsplit("  with ", 1)[1])["loop_op"]
-        nodes = list(occurrences[0][loop_op]) if occurrences and loop_op >= 0 else []
+        nodes = list(launch.occurrences[0][loop_op]) if launch.occurrences and loop_op >= 0 else []
         made = superdsc.dumps(superdsc.emit(parse_op_spec(text), position)) if with_superdsc else ""
         yield {"text": texts.number(text), "superdsc": texts.number(made), "loop_op": loop_op, "nodes": nodes}
 

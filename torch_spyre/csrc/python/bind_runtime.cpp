@@ -64,6 +64,7 @@ void add_callback(int device, int stream, py::function body) {
 }  // namespace
 
 void bind_runtime(py::module_& m) {
+  m.attr("failure_listeners") = py::handle(failure_listeners());
   m.def("set_hardware_file", &spyre::Runtime::set_hardware_file, py::arg("path"));
   m.def(
       "start_runtime", [] { spyre::Runtime::get(); },
