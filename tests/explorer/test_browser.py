@@ -343,7 +343,7 @@ def test_every_control_has_a_name(model):
 @pytest.mark.timeout(1800)
 def test_granite_8b_is_small_and_opens_quickly(browser, tmp_path, python):
     """The whole model, planned and timed: the size is a promise, the time is printed and bounded generously."""
-    made = python(GRANITE, SPYRE_CARD="timing", EXPLORER_PAGE=str(tmp_path / "granite.html"))
+    made = python(GRANITE, timeout=1500, SPYRE_CARD="timing", EXPLORER_PAGE=str(tmp_path / "granite.html"))
     assert made.returncode == 0, made.stderr
     path = tmp_path / "granite.html"
     assert path.stat().st_size <= 20_000_000

@@ -7,7 +7,7 @@ function colour(name) {
 }
 const kindColour = (kind) => colour(`kind-${kind}`);
 const CORE_HUES = 32;
-const coreColour = (core, alpha = 1) => `hsl(${(core * 360 / CORE_HUES * 5) % 360} 55% ${colour("dark") === "1" ? 45 : 65}% / ${alpha})`;
+const coreColour = (core, alpha = 1) => `hsl(${(core * 360 / CORE_HUES * 5) % 360} 42% ${colour("dark") === "1" ? 42 : 70}% / ${alpha})`;
 
 class Plot {
   constructor(label, draw, more = {}) {
