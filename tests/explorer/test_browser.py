@@ -184,7 +184,9 @@ def test_the_lx_map_shows_buffers_and_why_others_are_not_there(model):
     assert "in use" in model.run("document.getElementById('tip').textContent")
     assert "more than are free" in model.run("document.querySelector('#view-memory').textContent")
     for label in ("Pool", "LX", "Time", "Steps"):
-        model.run(f"[...document.querySelectorAll('#view-memory .choice button')].find((each) => each.textContent === '{label}').click()")
+        model.run(
+            f"[...document.querySelectorAll('#view-memory .choice button')].find((each) => each.textContent === '{label}').click()"
+        )
         model.settle()
         assert count_of_colours(model, "#view-memory canvas") > 3
     model.run("document.querySelector('#view-memory tr.can-pick').click()")
@@ -206,7 +208,9 @@ def test_the_layout_names_the_element_under_the_pointer(model):
     model.settle()
     assert "host index" in model.run("document.getElementById('tip').textContent")
     model.run("explorer.app.views[4].map.scroll.scrollTop = 1e6")
-    model.run("[...document.querySelectorAll('#view-layouts .choice button')].find((each) => each.textContent === 'Core').click()")
+    model.run(
+        "[...document.querySelectorAll('#view-layouts .choice button')].find((each) => each.textContent === 'Core').click()"
+    )
     model.wait("explorer.app.views[4].map.tensor !== null")
     model.settle()
     assert count_of_colours(model, "#view-layouts canvas") > 4
@@ -235,7 +239,9 @@ def test_the_roofline_has_points_and_tells_them(model):
     model.click(x + place[0], y + place[1])
     assert state(model, "step") >= 0
     for label in ("Ops", "Source lines", "Steps"):
-        model.run(f"[...document.querySelectorAll('#view-roofline .choice button')].find((each) => each.textContent === '{label}').click()")
+        model.run(
+            f"[...document.querySelectorAll('#view-roofline .choice button')].find((each) => each.textContent === '{label}').click()"
+        )
         model.settle()
     assert count_of_colours(model, "#view-roofline canvas") > 6
 
@@ -244,14 +250,22 @@ def test_the_roofline_has_points_and_tells_them(model):
 def test_the_table_sorts_groups_filters_and_exports(model):
     show(model, "ops")
     first = "document.querySelector('#view-ops tbody tr:not([aria-hidden]) td').textContent"
-    model.run("[...document.querySelectorAll('#view-ops th button')].find((each) => each.textContent.startsWith('op')).click()")
+    model.run(
+        "[...document.querySelectorAll('#view-ops th button')].find((each) => each.textContent.startsWith('op')).click()"
+    )
     assert model.run(first) == "add"
-    model.run("[...document.querySelectorAll('#view-ops th button')].find((each) => each.textContent.startsWith('op')).click()")
+    model.run(
+        "[...document.querySelectorAll('#view-ops th button')].find((each) => each.textContent.startsWith('op')).click()"
+    )
     assert model.run(first) == "silu"
     for label in ("Steps", "Op", "Source line", "Kernel", "Bound by", "Alike"):
-        model.run(f"[...document.querySelectorAll('#view-ops .choice button')].find((each) => each.textContent === '{label}').click()")
+        model.run(
+            f"[...document.querySelectorAll('#view-ops .choice button')].find((each) => each.textContent === '{label}').click()"
+        )
         model.settle()
-    model.run("(() => { const f = explorer.app.views[6].filter; f.value = 'attention'; f.dispatchEvent(new Event('input')); })()")
+    model.run(
+        "(() => { const f = explorer.app.views[6].filter; f.value = 'attention'; f.dispatchEvent(new Event('input')); })()"
+    )
     model.settle()
     assert model.run("explorer.app.views[6].table.rows.every((row) => row.first.op === 'attention')")
     csv = model.run("explorer.app.views[6].table.csv()")
@@ -260,7 +274,14 @@ def test_the_table_sorts_groups_filters_and_exports(model):
 
 @pytest.mark.slow
 def test_search_finds_everything_with_a_name(model):
-    for query, kind in [("attention", "step"), ("decoder.py:13", "source"), ("q_rotated_0", "buffer"), ("mul_0", "FX node"), ("512_tokens", "kernel"), ("aten.neg", "ATen")]:
+    for query, kind in [
+        ("attention", "step"),
+        ("decoder.py:13", "source"),
+        ("q_rotated_0", "buffer"),
+        ("mul_0", "FX node"),
+        ("512_tokens", "kernel"),
+        ("aten.neg", "ATen"),
+    ]:
         found = model.run(f"explorer.searchFor(explorer.app.runs[0], {json.dumps(query)}).map((entry) => entry.kind)")
         assert kind in found, query
     model.key("/")
@@ -296,7 +317,9 @@ def test_a_second_run_can_be_dropped(browser, tmp_path, form):
     assert "second" in browser.run("document.getElementById('view-compare').textContent")
     browser.run("explorer.addFile(new File(['{}'], 'other.json'))")
     browser.settle()
-    assert "other.json cannot be read: this is not the data of a run" in browser.run("document.getElementById('message').textContent")
+    assert "other.json cannot be read: this is not the data of a run" in browser.run(
+        "document.getElementById('message').textContent"
+    )
 
 
 @pytest.mark.slow

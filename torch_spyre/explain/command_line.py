@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.json:
             report.save(_named(arguments.json, name, len(reports)))
         if arguments.html:
-            report.save_html(_named(arguments.html, name, len(reports)))
+            report.explore(_named(arguments.html, name, len(reports)))
     if failed := [report for report in reports.values() if not report.ok]:
         raise ModelError(failed[0].data["failure"].splitlines()[0])
 

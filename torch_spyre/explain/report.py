@@ -49,17 +49,9 @@ class Report:
         """As JSON."""
         Path(path).write_text(self.to_json())
 
-<<<<<<< HEAD
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """As the explorer: one page for a browser, which needs nothing else."""
-        from . import explorer
-
-        explorer.write(self.data, path)
-=======
     def explore(self, path: str | os.PathLike[str], other: Report | None = None) -> None:
         """Writes the explorer, an HTML file that needs nothing else; with ``other``, to compare with that run."""
         explorer.write(self.data, Path(path), other.data if other else None)
->>>>>>> wt-explorer
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text())}</pre>"
