@@ -36,6 +36,10 @@ class Clock {
   Picoseconds kernel(const Work& work) const;
 
  private:
+  struct MemoryBytes {
+    double read, written;
+  };
+  MemoryBytes through_memory(const Work& work) const;
   double memory(const Work& work, StepTime& time) const;
   double vector(const Work& work) const;
   double ring(const Work& work) const;
