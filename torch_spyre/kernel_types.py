@@ -64,6 +64,8 @@ class Step(TypedDict):
     special: NotRequired[bool]  # a special function of the vector unit, which takes longer
     turn: NotRequired[bool]  # the first step of another iteration of a tile loop
     source: NotRequired[str]  # the line of the user's program, for messages
+    aten: NotRequired[str]  # the op of the user's program
+    spec: NotRequired[int]  # position of its OpSpec among those of the kernel
 
 
 class Program(TypedDict):
@@ -136,6 +138,8 @@ class StepTime(TypedDict):
     op: str
     function: str
     source: str
+    aten: str
+    spec: int  # -1: unknown
     extents: list[int]
     slices: list[int]
     us: float  # in all

@@ -687,7 +687,7 @@ TEST("program: strict mode finds uninitialised reads") {
   // Fresh memory is read by core 2 only.
   bench.card.bytes_to_card(fresh, 0, values.data(), 512, 0);
   CHECK_THROWS(run({OpCode::copy, {8, 64}, {4, 1}, {rows, from}, 0, "here"}, {a, fresh}), UndefinedBehavior,
-               "program 'kernel', step 0 (copy, here): core 2 reads memory of argument 1 that was never written");
+               "program 'kernel', step 0 (copy, here): core 2 reads byte 512 of argument 1, which was never written");
   run({OpCode::copy, {8, 64}, {4, 1}, {rows, from}, 0, ""}, {fresh, a});
   CHECK(bench.read(fresh, 512) == values);
   run({OpCode::copy, {4, 64}, {1, 1}, {{0, 512, {128, 2}}, {1, 0, {128, 2}}}, 0, ""}, {a, a});
@@ -730,7 +730,7 @@ TEST("program: strict mode follows sticks, shared folds and indices") {
   run({OpCode::fill, {4, 100}, {2, 2}, {to}, 0x3e00, ""}, {source, source});  // 1.0
   run({OpCode::copy, {4, 100}, {4, 1}, {to, from}, 0, ""}, {copied, source});
   CHECK_THROWS(run({OpCode::copy, {4, 101}, {4, 1}, {to, from}, 0, ""}, {copied, source}), UndefinedBehavior,
-               "core 0 reads memory of argument 1 that was never written");
+               "of argument 1, which was never written");
   // Two cores share each fold.
   run({OpCode::reduce, {4, 100}, {4, 2}, {{0, 0, {128, 0}}, from}, 0, "", "add", {0}, 1}, {sums, source});
   CHECK(bench.read(sums, 1)[0] == sen169_from_float(100));

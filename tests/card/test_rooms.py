@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parents[2] / "torch_spyre" / "csrc"
 CARD = SOURCES / "card"
 # Each may include itself and those before it.
-ROOMS = ["numeric", "memory", "clock", "engine", "program", "kernels", "fusion", "runtime"]
+ROOMS = ["numeric", "telemetry", "memory", "clock", "engine", "program", "kernels", "fusion", "runtime"]
 PUBLIC = {"card.h", "error.h"}
 RUNTIME_ROOMS = ["numbers", "calls", "device", "storage"]
 

@@ -11,14 +11,17 @@ from typing import Any
 from .. import _C
 from ..backend import compile_bundle
 from ..card import description
-from ..ir import bundle
+from ..compile_records import timed
+from ..failures import during, note
+from ..ir import bundle, provenance
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
-from ..logging import log_pass, save_artifacts
+from ..logging import folder_of, frontend_only, log_pass, save_artifacts
 from . import config, pipeline
-from .errors import Unsupported
+from .errors import FrontendOnly, Unsupported
 from .layout.device_ir import Plan
 from .loop_ir import Kernel
+from .planning.describe_plan import describe_plan
 
 
 def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
@@ -55,17 +58,30 @@ def _collector_paused() -> Iterator[None]:
 
 def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
     inputs, outputs = kernel.inputs(), kernel.outputs()
-    log_pass("lowered", kernel)
-    plan = pipeline.run(_unplanned(kernel, signature))
-    verify_all(plan.specs)
-
-    kernel = plan.kernel
-    chain, texts = bundle.emit(kernel.name, plan.specs)
-    save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
+    with during("compile_frontend", name=kernel.name), folder_of(kernel.name):
+        log_pass("lowered", kernel)
+        with timed("stage:passes"):
+            plan = pipeline.run(_unplanned(kernel, signature))
+        note(op_specs=lambda: [str(spec) for spec in plan.specs])
+        with timed("stage:emit"):
+            if not config.verify:  # else the pipeline has done that
+                verify_all(plan.specs)
+            chain, texts = bundle.emit(plan.kernel.name, plan.specs)
+        note(superdsc=texts, bundle=chain)
+        kernel = plan.kernel
+        folder = save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
+    if frontend_only():
+        raise FrontendOnly(
+            f"kernel {kernel.name} is planned and was not launched, since TORCH_SPYRE_FRONTEND_ONLY=1: "
+            f"its {len(texts)} SuperDSC are in {folder}"
+        )
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
-    code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    with during("compile_backend"), timed("stage:backend"):
+        code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+    _identify(code, plan)
     code["bound_us"] = plan.bound_us
     code["planner"] = plan.planner
+    code["plan"] = describe_plan(plan)
     code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
     code["outputs"] = [
         {
@@ -77,6 +93,16 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
         for buffer in outputs
     ]
     return code
+
+
+def _identify(code: dict[str, Any], plan: Plan) -> None:
+    """Names the kernel by its OpSpecs, which it keeps, and its steps by the ops of the program."""
+    specs = list(provenance.flat(plan.specs))
+    key = provenance.key_of(plan.specs)
+    code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
+    code["provenance"] = {"key": key, "specs": [str(spec) for spec in specs]}
+    for step in code["steps"][0]["program"]["steps"]:
+        step["aten"] = specs[step["spec"]].op_info["aten"]
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:

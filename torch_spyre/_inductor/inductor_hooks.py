@@ -19,7 +19,9 @@ from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 
 from ..caching.version import compiler_version
+from ..compile_records import timed
 from ..constants import DEVICE_NAME
+from ..failures import during
 from . import config
 from .errors import Unsupported
 from .fx import guards
@@ -125,7 +127,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
                 return DynamicCode(graph, inputs, is_backward, compile_static)
             return compile_static(graph, inputs)
 
-        with inductor_config.patch(patches), _keyed_on(unseen):
+        with during("compile_frontend"), timed("pipeline:graph"), inductor_config.patch(patches), _keyed_on(unseen):
             return original(model_, example_inputs_, inner, None, table, **kwargs)
 
     return compile_fx
@@ -168,7 +170,8 @@ class Partition(CustomGraphModulePass):
 
         views_of_inputs(gm.graph)
         decompose_auto_functionalized(gm.graph)  # Inductor would do it later, with clones that are loops
-        partition(gm)
+        with timed("stage:partition"):
+            partition(gm)
 
     def uuid(self) -> tuple[str, ...]:
         return (compiler_version(), *_unseen.get())

@@ -39,10 +39,12 @@ def compile_bundle(
     tiles = {file: {"tile": tile_of(step, budget)} | staging for file, step in plain.items()}
     chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
     bundles.verify(chain, moves)
+    numbers = {file: i for i, file in enumerate(plain)}
     steps = []
     for run in unrolled(chain.body):
         step = step_of(moving[run.file], pool, run.moved) if run.file in moving else plain[run.file]
-        steps.append(step | tiles[run.file] | ({"turn": True} if run.turn else {}))
+        numbered = {"spec": numbers[run.file]}
+        steps.append(step | tiles[run.file] | numbered | ({"turn": True} if run.turn else {}))
     return {
         "name": name,
         "arguments": list(arguments),

@@ -11,6 +11,7 @@ from .. import _C, logging
 from .._inductor import config
 from ..card import description as card_description
 from ..card.lx_budget import resident_budget
+from ..compile_records import count, timed
 from ..ir import spyrecode
 from ..ir.signature import Argument
 from .location import directory
@@ -33,17 +34,20 @@ def find_or_build(
     One that was found and cannot be prepared is damaged in a way that its checksums do not show: it is built again.
     """
     root = directory()
-    if root is None or logging.artifacts_wanted():  # artifacts are written by compiling
+    if root is None or logging.artifacts_wanted() or logging.passes_wanted():  # which compiling writes
         return prepare(build())
-    key = key_of(text, signature)
-    found = KERNELS.find(root, key)
+    with timed("stage:cache"):
+        key = key_of(text, signature)
+        found = KERNELS.find(root, key)
+    count("stage:cache", **{"misses" if found is None else "hits": 1})
     if found is not None:
         try:
             return prepare(found)
         except Exception as error:
             KERNELS.discard(root, key, error)
     built = build()
-    KERNELS.keep(root, key, built)
+    with timed("stage:cache"):
+        KERNELS.keep(root, key, built)
     return prepare(built)
 
 

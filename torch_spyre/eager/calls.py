@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
 from typing import Any
@@ -19,9 +19,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from .._inductor.errors import Unsupported
+from .._inductor.errors import FrontendOnly, Unsupported
+from ..compile_records import timed
 from ..compile_time import compiling
 from ..constants import DEVICE_NAME
+from ..failures import Failure, during, tell
 from ..signals import whole_imports
 
 aten = torch.ops.aten
@@ -66,8 +68,12 @@ def compile_call(
     # Dynamo, where it gave up on a frame and runs it, must not trace the compiler; and FX traces one graph at a time.
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)
     try:
-        with whole_imports(), compiling(), _one_at_a_time:
-            return _compile_call(op, args, kwargs, open)
+        named = during("compile_frontend", op=str(op))
+        with whole_imports(), compiling(), timed("pipeline:eager"), _one_at_a_time, named:
+            found = _compile_call(op, args, kwargs, open)
+            if isinstance(found, str) and _C.fallback_mode() == "error":  # then the call ends here
+                tell(Failure("unimplemented", "NotImplementedError", f"{op}: {found}", facts={"op": str(op)}))
+            return found
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 
@@ -96,6 +102,8 @@ def _compile_call(
         return call.describe() if call.tensors else "It takes no tensor."
     except Unsupported as refusal:
         return str(refusal)
+    except FrontendOnly:
+        raise
     except _Misused as wrong:
         raise RuntimeError(str(wrong)) from None
     except Float64:
@@ -262,7 +270,7 @@ class _Call:
         self, results: Results, apart: Sequence[int]
     ) -> tuple[_C.JobPlan | None, list[dict[str, Any]], list[Any] | None]:
         """The plan, its outputs, and the numbers that its launches take."""
-        from .._inductor.loop_ir.runtime_scalars import ValueNeeded, stand_ins
+        from .._inductor.loop_ir.runtime_scalars import ValueNeeded, given_to_launch, stand_ins
 
         inputs = [self.tensors[i] for i in self.inputs]
         if not self._is_lowered_whole():
@@ -273,7 +281,7 @@ class _Call:
             given, recipes = stand_ins(numbers, [schema[i].default_value for i in self.open])
             try:
                 graph = self._single(results, apart, dict(zip(self.open, given, strict=True)))
-                return *_compile(self.functional, graph, inputs), recipes
+                return *_compile(self.functional, graph, inputs, lambda: given_to_launch(numbers, recipes)), recipes
             except (ValueNeeded, Unsupported, TypeError):
                 pass  # for these numbers alone, then
         return *_compile(self.functional, self._single(results, apart, {}), inputs), None
@@ -578,18 +586,21 @@ def _made_like(one: Any, number: Any, dtype: torch.dtype) -> Any:
 
 
 def _compile(
-    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor]
+    op: OpOverload, graph: fx.Graph, inputs: Sequence[torch.Tensor], numbers: Callable[[], Sequence[float]] = tuple
 ) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
     from .._inductor.fx.lower import lower_graph
     from ..execution.kernel import plan_for
 
-    kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    with timed("stage:lower"):
+        kernel = lower_graph(graph, op._schema.name.split("::")[1])
+    for each in kernel.ops:
+        each.aten = str(op)  # which the program called, whatever it was traced into
     # Tensors without elements have no memory to launch with; what is left of them is their shape.
     empty = {buffer.name for buffer in kernel.inputs() if 0 in buffer.size}
     if any(name in empty for each in kernel.ops for name in each.reads()):
         raise Unsupported("An input has no elements.")
     kernel.buffers = {name: buffer for name, buffer in kernel.buffers.items() if name not in empty}
-    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()])
+    return plan_for(kernel, [tensor for tensor in inputs if tensor.numel()], numbers)
 
 
 def _description(**fields: Any) -> Description:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _C
+from ..ir.signature import Argument
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class Launch:
 
     plan: _C.JobPlan
     code: dict[str, Any]
+    text: str = ""  # of the kernel, in loop IR
+    signature: tuple[Argument, ...] = ()  # how its arguments lay
+    # Of the kernel in its graph: the FX nodes of each op of the text.
+    occurrences: list[list[tuple[str, ...]]] = field(default_factory=list)
 
 
 Listener = Callable[[Launch], None]

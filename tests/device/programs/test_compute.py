@@ -376,5 +376,6 @@ def test_strict_mode_watches_compute_steps(python):
     )
     assert done.stdout.strip() == "512.0"
     assert (
-        "program 'sum', step 0 (elementwise): core 0 reads memory of argument 2 that was never written" in done.stderr
+        "program 'sum', step 0 (elementwise add): core 0 reads element [0, 0] of argument 2 (float16[4, 64]), "
+        "which was never written" in done.stderr
     )

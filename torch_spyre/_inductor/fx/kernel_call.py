@@ -29,6 +29,7 @@ class KernelCall:
 
     def __init__(self, kernel: Kernel, device: torch.device) -> None:
         self.kernel, self.device = canonical(kernel), device
+        self.nodes = [op.nodes for op in kernel.ops]
         self.__name__ = self.__qualname__ = self.kernel.name  # FX prints targets by name
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -119,7 +120,9 @@ class _CallLine(ir.ExternKernel):
             wrapper.src_to_kernel[source] = name
             wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel")
             wrapper.define_kernel(name, source, gpu=False)
-        return wrapper.src_to_kernel[source]
+        name = wrapper.src_to_kernel[source]
+        wrapper.define_kernel(f"{self.get_name()}_of_{name}", f"{name}.occurs({self.call.nodes!r})", gpu=False)
+        return name
 
     def should_allocate(self) -> bool:
         return False

@@ -140,7 +140,8 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
         raise Unsupported(f"{node.target} has no lowering for the card")
     builder.op, builder.meta = node.target, _numbers(node.meta.get("val"))
     builder.root = _root(builder, node, values)
-    builder.source, builder.hints = source_of(node), dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
+    builder.source, builder.aten, builder.nodes = source_of(node), aten_of(node), nodes_of(node)
+    builder.hints = dict(node.meta.get("custom", {}).get("spyre_hint", {}) or {})
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: values[n])
     for fake in tensors_of(node.meta.get("val")):
         _check_dtype(fake)
@@ -226,6 +227,19 @@ def source_of(node: fx.Node) -> str:
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
     theirs = [frame for frame in frames if not frame.startswith(_IN_PYTORCH)]
     return next(reversed(theirs or frames), "")
+
+
+def aten_of(node: fx.Node) -> str:
+    """The op that the program called, before it was decomposed."""
+    return str(node.meta.get("original_aten") or node.target)
+
+
+def nodes_of(node: fx.Node) -> tuple[str, ...]:
+    """Names of a node in its graph and, where AOT has kept it, of what it was in Dynamo's."""
+    origins = node.meta.get("from_node") or ()
+    while origins and origins[0].from_node:
+        origins = origins[0].from_node
+    return (node.name, *([origins[0].name] if origins else []))
 
 
 _IN_PYTORCH = f'File "{Path(torch.__file__).parent}/'

@@ -21,11 +21,13 @@ from .. import config
 from ..errors import Unsupported
 from ..loop_ir import Kernel
 from ..loop_ir.builder import Builder, Value
+from ..loop_ir.canonical import canonical
 from ..lowerings import inductor_prims
 from ..passes.dead_code import dead_code
 from .decompositions.table import withheld_decompositions
 from .kernel_call import call_kernel, fall_back
 from .lower import as_promised, input_of, lower_node, tensors_of
+from .recorded_kernels import kernel_graph, record_eager, recorders
 
 del inductor_prims  # registers lowerings
 aten = torch.ops.aten
@@ -235,6 +237,8 @@ class _Partition:
         """An op that is not the card's: what it needs of the current segment has to be there before it."""
         if self._conflicts(node):
             self.flush(node)
+        if recorders:
+            record_eager(node, self.gm)
         touches = _on_card(node) or any(_on_card(given) for given in node.all_input_nodes)
         if isinstance(node.target, torch._ops.OpOverload) and (
             node.target in withheld_decompositions()
@@ -306,10 +310,19 @@ class _Partition:
             kernel.name = f"spyre_kernel_{self.count}"
             self.count += 1
             outputs = self._call(segment, kernel, before)
+            self._record(segment, kernel, wanted, outputs)
         for node in wanted:
             value = segment.values[node]
             if value.numel:
                 self.views[node] = (outputs.get(value.buffer) or segment.bases[value.buffer], value)
+
+    def _record(self, segment: _Segment, kernel: Kernel, wanted: list[fx.Node], outputs: dict[str, fx.Node]) -> None:
+        if not recorders or not outputs and not kernel.written_inputs():
+            return
+        arguments = [buffer.name for buffer in (*kernel.inputs(), *kernel.outputs())]
+        found = kernel_graph(segment.nodes, segment.values, wanted, arguments)
+        for records in recorders:
+            records.kernels[canonical(kernel).to_json()] = found
 
     def _empty(self, node: fx.Node, before: fx.Node) -> fx.Node:
         """A tensor without elements: no kernel has anything to do with it."""

@@ -23,7 +23,7 @@ from .runtime_scalars import in_loop_ir, is_open
 Number = bool | int | float
 
 # (tile operation, "real" or "integer" inputs) -> "real" or "integer" result
-_TILE_OPS = {(name, given): result for name, _, given, result, _ in _C.tile_ops()}
+TILE_OPS = {(name, given): result for name, _, given, result, _ in _C.tile_ops()}
 SINGLE = (torch.float32, torch.float64)  # in fp32 on the card
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
@@ -122,6 +122,8 @@ class Builder:
 
     kernel: Kernel = field(default_factory=lambda: Kernel("kernel", {}, []))
     source: str = ""
+    aten: str = ""
+    nodes: tuple[str, ...] = ()
     hints: dict[str, Any] = field(default_factory=dict)
     op: Any = None
     meta: Any = None
@@ -155,7 +157,8 @@ class Builder:
             return
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
         self.filled.pop(out.buffer, None)
-        op = LoopOp(name, tuple(sizes), out, tuple(ins), source=self.source, hints=self.hints, checked=checked, **more)
+        origin: dict[str, Any] = {"source": self.source, "aten": self.aten, "nodes": self.nodes}
+        op = LoopOp(name, tuple(sizes), out, tuple(ins), hints=self.hints, checked=checked, **origin, **more)
         self.kernel.ops.append(op)
 
     # --- pointwise
@@ -174,7 +177,7 @@ class Builder:
         size = out.size if out else broadcast([v.size for v in inputs if isinstance(v, Value)])
         operands = self._operands(name, inputs)
         given = "integer" if any(is_integer(o.dtype) for o in operands[-1:]) else "real"
-        result = _TILE_OPS.get((name, given))
+        result = TILE_OPS.get((name, given))
         if result is None:
             raise Unsupported(f"{name} on {', '.join(str(o.dtype) for o in operands)}")
         if (result == "integer") != is_integer(dtype):
@@ -192,9 +195,9 @@ class Builder:
         chosen = inputs[first:]
         real = any(isinstance(v, float) or (isinstance(v, Value) and not is_integer(v.dtype)) for v in chosen)
         bools = all(isinstance(v, bool) or (isinstance(v, Value) and v.dtype == torch.bool) for v in chosen)
-        if not bools and not any(_floating(v) for v in chosen) and (name, "integer") in _TILE_OPS:
+        if not bools and not any(_floating(v) for v in chosen) and (name, "integer") in TILE_OPS:
             real = False  # integers and bools: integers
-        real = real or (name, "integer") not in _TILE_OPS
+        real = real or (name, "integer") not in TILE_OPS
         if not real:
             inputs = [*inputs[:first], *self._as_common_integers(chosen)]
         if any(isinstance(v, Value) and v.buffer not in self.filled for v in inputs):

@@ -9,7 +9,8 @@ from .ir import Access, Constant, Kernel
 
 
 def canonical(kernel: Kernel) -> Kernel:
-    """The same kernel with names that follow from what it does: its own from its ops, buffers' from their order."""
+    """The same kernel with names that follow from what it does: its own from its ops, buffers' from their order. It
+    does not know which nodes it comes from."""
     names = {name: f"{buffer.kind[:3]}{position}" for position, (name, buffer) in enumerate(kernel.buffers.items())}
 
     def access(given: Access) -> Access:
@@ -21,7 +22,9 @@ def canonical(kernel: Kernel) -> Kernel:
     renamed = Kernel(
         name="",
         buffers={names[name]: replace(buffer, name=names[name]) for name, buffer in kernel.buffers.items()},
-        ops=[replace(op, out=access(op.out), ins=tuple(operand(each) for each in op.ins)) for op in kernel.ops],
+        ops=[
+            replace(op, out=access(op.out), ins=tuple(operand(each) for each in op.ins), nodes=()) for op in kernel.ops
+        ],
     )
     content = hashlib.sha256(renamed.to_json().encode()).hexdigest()
     ops = list(dict.fromkeys(op.name for op in kernel.ops))

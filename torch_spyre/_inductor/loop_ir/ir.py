@@ -90,11 +90,16 @@ class LoopOp:
     indirect: tuple[Indirect, ...] = ()
     checked: bool = False
     source: str = ""
+    aten: str = ""  # the op of the user's program, before decompositions: "aten.softmax.int"
     hints: dict[str, Any] = field(default_factory=dict)
     # Loops around the op, which it may share with its neighbours: (scope, count), the outermost first. They are the
     # first of ``sizes`` too.
     tile_loops: tuple[tuple[int, int], ...] = ()
     names: tuple[str, ...] = ()  # of the loops, "" for those without; empty where no op has hints
+    # FX nodes that it comes from, of the graph that was lowered and of the graph before AOT. They are no part of the
+    # kernel's text: equal layers share it.
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+    position: int = field(default=-1, compare=False)  # of the op in the text that it was read from
 
     @property
     def row(self) -> OpRow:
@@ -173,13 +178,18 @@ class Kernel:
     def __str__(self) -> str:
         lines = [f"kernel {self.name}"]
         for b in self.buffers.values():
-            lines.append(f"  {b.kind} {b.name}: {_short(b.dtype)}{list(b.size)} strides {list(b.stride)}")
+            order = "" if b.order is None else f" order {list(b.order)}"
+            lines.append(
+                f"  {b.kind} {b.name}: {_short(b.dtype)}{_named(b.size, b.names)} strides {list(b.stride)}{order}"
+            )
         for op in self.ops:
-            folded = f" fold {op.reduced}" if op.reduced else ""
             ins = ", ".join(_text(access) for access in op.ins)
             extra = f" [{', '.join(map(str, op.parameters))}]" if op.parameters else ""
+            folded = f" fold {op.reduced}" if op.reduced else ""
             indirect = "".join(f" via {i.operand}:{i.extent}*{i.stride}" for i in op.indirect)
-            lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {list(op.sizes)}{folded}{indirect}")
+            tiles = "".join(f" tiles {scope}:{count}" for scope, count in op.tile_loops)
+            loops = f"{_named(op.sizes, op.names)}{folded}{indirect}{tiles}"
+            lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {loops}")
         return "\n".join(lines)
 
 
@@ -196,11 +206,16 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _named(sizes: tuple[int, ...], names: tuple[str, ...]) -> str:
+    """[M 4, 64]: the first is called M."""
+    return f"[{', '.join(f'{name} {n}'.lstrip() for n, name in zip(sizes, names or [''] * len(sizes), strict=False))}]"
+
+
 def _text(access: Access | Constant) -> str:
     if isinstance(access, Constant):
         return str(access.value) if isinstance(access.value, RuntimeScalar) else f"{access.value:g}"
     offset = f"{access.offset}+" if access.offset else ""
-    return f"{access.buffer}[{offset}{'·'.join(map(str, access.strides))}]"
+    return f"{access.buffer}[{offset}{','.join(map(str, access.strides))}]"
 
 
 def _op_fields(op: LoopOp) -> dict[str, Any]:
@@ -209,7 +224,7 @@ def _op_fields(op: LoopOp) -> dict[str, Any]:
             return {"value": to_number(access.value), "dtype": _short(access.dtype)}
         return vars(access)
 
-    return vars(op) | {
+    return {key: value for key, value in vars(op).items() if key not in ("nodes", "position")} | {
         "out": vars(op.out),
         "ins": [operand(access) for access in op.ins],
         "parameters": [to_number(p) for p in op.parameters],
@@ -247,8 +262,9 @@ def from_json(text: str) -> Kernel:
             return Constant(from_number(fields["value"]), getattr(torch, fields["dtype"]))
         return access(fields)
 
-    def op(fields: dict[str, Any]) -> LoopOp:
+    def op(position: int, fields: dict[str, Any]) -> LoopOp:
         return LoopOp(
+            position=position,
             name=fields["name"],
             sizes=tuple(fields["sizes"]),
             out=access(fields["out"]),
@@ -258,6 +274,7 @@ def from_json(text: str) -> Kernel:
             indirect=tuple(Indirect(**i) for i in fields["indirect"]),
             checked=fields["checked"],
             source=fields["source"],
+            aten=fields["aten"],
             hints=fields["hints"],
         )
 
@@ -274,4 +291,4 @@ def from_json(text: str) -> Kernel:
         )
         for b in given["buffers"]
     }
-    return Kernel(given["name"], buffers, [op(o) for o in given["ops"]])
+    return Kernel(given["name"], buffers, [op(i, o) for i, o in enumerate(given["ops"])])

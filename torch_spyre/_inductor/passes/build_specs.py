@@ -38,7 +38,8 @@ def _tile_symbol(depth: int) -> sympy.Symbol:
 
 def _spec(plan: Plan, op: DeviceOp) -> OpSpec:
     symbols = _symbols[: len(op.counts)]
-    info: dict[str, object] = {"source": op.loop_op.source}
+    loop_op = op.loop_op
+    info: dict[str, object] = {"source": loop_op.source, "aten": loop_op.aten, "loop_op": loop_op.position}
     constants = {str(i): _number(a.value) for i, a in enumerate(op.loop_op.ins) if isinstance(a, Constant)}
     if constants:
         info["constants"] = constants

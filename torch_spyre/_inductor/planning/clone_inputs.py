@@ -96,6 +96,7 @@ def _copy(op: DeviceOp, source: str, target: str) -> DeviceOp:
         Access(target, access.strides[: len(counts)]),
         (Access(source, access.strides[: len(counts)]),),
         source=op.loop_op.source,
+        aten=op.loop_op.aten,
         tile_loops=op.loop_op.tile_loops,
     )
     return DeviceOp(plain, counts, list(range(len(counts))), [read, written], 0, [op.slices[i] for i in loops])

@@ -232,6 +232,7 @@ def _copy(
         Access(target, strides, offset),
         (Access(source, strides, offset),),
         source=writer.loop_op.source,
+        aten=writer.loop_op.aten,
         tile_loops=writer.loop_op.tile_loops,
     )
     slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]

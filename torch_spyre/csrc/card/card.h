@@ -24,6 +24,8 @@
 #include "card/program/program.h"
 #include "card/program/program_time.h"
 #include "card/program/validate.h"
+#include "card/telemetry/meter.h"
+#include "card/telemetry/publisher.h"
 
 namespace spyre {
 
@@ -39,8 +41,9 @@ struct Options {
   int threads = 0;                 // 0: one per host core
   bool launch_blocking = false;    // every launch and copy waits until it is carried out
   std::string hardware_file;
+  std::string counters_directory{};  // where other processes find the counters; empty: nowhere
   // Reads SPYRE_CARD, FLEX_DEVICE, AIU_WORLD_SIZE, SPYRE_DEVICES, SPYRE_MEMORY_GB, SENCORES, SPYRE_THREADS,
-  // SPYRE_LAUNCH_BLOCKING.
+  // SPYRE_LAUNCH_BLOCKING, SPYRE_SMI.
   // Throws ConfigurationError naming the variable.
   static Options from_environment(const std::string& hardware_file);
 };
@@ -75,7 +78,8 @@ struct FusionGroup;  // fusion/fusion_group.h
 
 class Card {
  public:
-  Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine);
+  Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine,
+       CardCounters& counters);
   ~Card();
 
   int index() const { return index_; }
@@ -88,6 +92,7 @@ class Card {
   const CardLimits& limits() const { return limits_; }
   Stream& stream(int id);
   const Progress& progress() const { return progress_; }
+  const CardCounters& counters() const { return counters_; }
 
   Block* allocate(uint64_t bytes);
 
@@ -151,6 +156,8 @@ class Card {
   const CardLimits limits_;
   Engine& engine_;
   const Clock clock_;
+  CardCounters& counters_;
+  Meter meter_;
   Progress progress_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::array<std::atomic<uint64_t>, kStreams> last_written_{};  // by stream: serial of the block written last, or 0
@@ -174,6 +181,7 @@ class Runtime {
   Card& card(int index);
   Memory& pinned() { return *pinned_; }
   Engine& engine() { return *engine_; }
+  Publisher& publisher() { return *publisher_; }
   const Options& options() const { return options_; }
 
   // Asked now and then by every wait of this process.
@@ -185,6 +193,7 @@ class Runtime {
  private:
   Options options_;
   Hardware hardware_;
+  std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Memory> pinned_;
   std::vector<std::unique_ptr<Card>> cards_;

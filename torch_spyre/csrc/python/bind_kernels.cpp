@@ -3,6 +3,7 @@
 #include "aten/eager_kernels.h"
 #include "aten/fallback_policy.h"
 #include "aten/op_call.h"
+#include "aten/op_listener.h"
 #include "card/card.h"
 #include "python/bindings.h"
 #include "python/compiled_call.h"
@@ -123,6 +124,7 @@ void bind_kernels(py::module_& m) {
       },
       py::arg("name"), py::arg("overload"));
   m.def("kernel_counts", &kernel_counts);
+  m.def("set_op_listener", &set_op_listener, py::arg("listener"));
   m.def("forget_kernels", &forget_kernels);
   m.def("tile_ops", &tile_op_rows);
   bind_fallback(m);

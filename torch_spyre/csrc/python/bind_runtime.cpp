@@ -64,6 +64,7 @@ void add_callback(int device, int stream, py::function body) {
 }  // namespace
 
 void bind_runtime(py::module_& m) {
+  m.attr("failure_listeners") = py::handle(failure_listeners());
   m.def("set_hardware_file", &spyre::Runtime::set_hardware_file, py::arg("path"));
   m.def(
       "start_runtime", [] { spyre::Runtime::get(); },
@@ -100,6 +101,13 @@ void bind_runtime(py::module_& m) {
   m.def("card_cores", [](int index) { return card(device_index(index)).cores(); });
   m.def("card_memory", [](int index) { return card(device_index(index)).memory().capacity(); });
   m.def("memory_snapshot", &memory_snapshot);
+  m.def(
+      "card_counters",
+      [](int index) {
+        const spyre::CardCounters& counters = card(device_index(index)).counters();
+        return py::bytes(reinterpret_cast<const char*>(&counters), sizeof(counters));
+      },
+      "Return a card's counters as `spyre smi` reads them.", py::arg("device"));
   m.def("physical_index", [](int index) { return card(device_index(index)).physical(); });
   m.def("simd_level", &spyre::simd_level);
   m.def(

@@ -150,7 +150,7 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     const py::dict given = entry_of(steps[i], where);
     check_fields(given,
                  {"op", "extents", "slices", "operands", "constant", "source", "function", "constants", "reduced",
-                  "checked", "indirect", "tile", "staging", "special", "turn"},
+                  "checked", "indirect", "tile", "staging", "special", "turn", "aten", "spec"},
                  where);
     spyre::Step step;
     if (!given.contains("op")) refuse(where, "lacks the field 'op'");
@@ -159,6 +159,8 @@ spyre::Program parse_program(const py::dict& from, const std::string& name,
     step.slices = field<spyre::Dims>(given, "slices", where, spyre::Dims(step.extents.size(), 1));
     step.constant = field<uint32_t>(given, "constant", where, 0);
     step.source = text_field(given, "source", where);
+    step.aten = text_field(given, "aten", where);
+    step.spec = field<int>(given, "spec", where, -1);
     step.function = text_field(given, "function", where);
     for (const py::handle value : field<py::list>(given, "constants", where, py::list())) {
       const int which = runtime_scalar(value, where);

@@ -49,6 +49,8 @@ py::list step_times(const spyre::JobPlan& plan) {
       row["op"] = spyre::name(step.op);
       row["function"] = step.function;
       row["source"] = step.source;
+      row["aten"] = step.aten;
+      row["spec"] = step.spec;
       row["extents"] = step.extents;
       row["slices"] = step.slices;
       row["us"] = (time.begin_ns + time.total_ns) / 1000;

@@ -131,7 +131,7 @@ void Clock::matrix(const Work& work, StepTime& time) const {
   const double fill = std::pow(std::min(1.0, work.rows / h["pt_rows"]), h["pt_fill"]);
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);
-  time.compute_ns = work.multiplications / (rate * fill);
+  time.compute_ns = time.matrix_ns = work.multiplications / (rate * fill);
 
   // Results that overflow the accumulators come block by block, wherever they go to, and operands are read again for
   // each block: from device memory, unless one of them is in LX, which blocks can be laid out along.
@@ -159,6 +159,7 @@ void Clock::staged(const Work& work, StepTime& time) const {
     StepTime own;
     if (stage.unit == Work::Unit::matrix) matrix(stage, own);
     time.compute_ns += stage.unit == Work::Unit::matrix ? own.total_ns : vector(stage);
+    time.matrix_ns += own.total_ns;
   }
   time.bytes_read = static_cast<int64_t>(read);
   time.bytes_written = static_cast<int64_t>(written);

@@ -15,6 +15,7 @@ struct Work;
 struct StepTime {
   double begin_ns = 0;                                 // before it does anything
   double compute_ns = 0, memory_ns = 0, total_ns = 0;  // the first two overlap
+  double matrix_ns = 0;                                // of compute_ns, in the matrix unit
   double ring_ns = 0;                                  // fetching from the LX of other cores, after that
   int64_t bytes_read = 0, bytes_written = 0;           // of device memory
   int64_t bytes_ring = 0;                              // from other cores, to all of them

@@ -8,6 +8,7 @@
 #include "card/clock/clock.h"
 #include "card/memory/loop_nest.h"
 #include "card/numeric/formats.h"
+#include "card/telemetry/counters.h"
 
 namespace spyre {
 
@@ -116,6 +117,8 @@ struct Step {
   bool next_iteration = false;                        // the first step of another iteration of a tile loop
   std::vector<std::pair<size_t, int>> numbers{};      // (position in constants, which runtime scalar is there)
   std::shared_ptr<const MatmulTasks> matmul_tasks{};  // how the host splits a matmul; settled by Card::prepare
+  std::string aten{};                                 // the op of the user's program, for profiles
+  int spec = -1;                                      // which OpSpec of the kernel, for profiles; -1: unknown
 
   int cores() const { return static_cast<int>(product(slices)); }
 };
@@ -129,6 +132,7 @@ struct Program {
   std::vector<int64_t> argument_bytes;
   std::vector<Step> steps;
   Picoseconds time = -1;                       // modelled; settled by Card::prepare, negative before
+  Usage usage{};                               // of the card's parts; settled by Card::prepare
   int numbers = 0;                             // runtime scalars that a launch has to give; settled by Card::prepare
   std::vector<int> written{};                  // arguments that steps write, sorted; settled by Card::prepare
   int64_t lx_bytes = 0;                        // of every core; settled by Card::prepare

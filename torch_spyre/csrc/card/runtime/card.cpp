@@ -37,7 +37,8 @@ void check_stick(const Hardware& hardware) {
 
 }  // namespace
 
-Card::Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine)
+Card::Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine,
+           CardCounters& counters)
     : index_(index),
       physical_(physical),
       mode_(options.mode),
@@ -46,6 +47,8 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
       clock_(hardware),
+      counters_(counters),
+      meter_(counters),
       memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
       lx_(std::make_unique<Memory>(lx_options(memory_->options(), limits_))) {
   check_stick(hardware);
@@ -56,7 +59,12 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
     stream.id = id;
     stream.high_priority = id > 32;
     stream.progress = &progress_;
+    stream.meter = &meter_;
   }
+  counters_.physical.set(physical);
+  counters_.cores.set(limits_.cores);
+  counters_.capacity.set(memory_->capacity());
+  memory_->count(&counters_.memory);
   memory_->wait_for = [this](const Use& use) { engine_.settle(use, Runtime::interrupted); };
   lx_->wait_for = memory_->wait_for;
   if (mode_ != Mode::strict) return;

@@ -87,7 +87,7 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
   if (program->numbers) throw InvalidProgram("'" + program->name + "' takes numbers, which launches of plans give");
   if (const auto memory = same_memory(arguments); !memory.empty()) check_same_memory(*program, limits_, memory);
   const uint64_t interrupts = check_contents(arguments);
-  const Picoseconds time = program->time;
+  const Usage& usage = program->usage;
   const std::vector<int> written = program->written;  // the task takes the program
   std::vector<Held> uses = arguments;
   const Held lx = allocate_lx(program->lx_bytes);
@@ -103,7 +103,8 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
     if (lx.block) lx_->release(lx.block);
   };
   try {
-    const uint64_t sequence = engine_.submit(stream(id), {std::move(run), time}, Engine::Wake::worker, interrupts);
+    const uint64_t sequence =
+        engine_.submit(stream(id), task_of(std::move(run), usage), Engine::Wake::worker, interrupts);
     note_uses(uses, written, id, sequence);
     if (lx.block) lx_->note_use(lx.block, progress_, id, sequence);
   } catch (...) {
@@ -131,6 +132,7 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
   const size_t given = arguments.size();
   std::vector<std::string> buffers = plan->buffers;
   const auto job = std::make_shared<Job>(Job{std::move(plan), std::move(arguments), std::move(buffers), {}});
+  if (shadow_) job->described = DescribedArguments::current();
   const auto release_own = [&] {
     for (size_t i = given; i < job->arguments.size(); ++i) memory_->release(job->arguments[i].block);
     if (job->lx.block) lx_->release(job->lx.block);
@@ -155,7 +157,8 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
   };
   uint64_t sequence = 0;
   try {
-    sequence = engine_.submit(stream, {run, time}, Engine::Wake::worker, interrupts);
+    sequence = engine_.submit(stream, {.run = run, .duration = time, .usage = &job->plan->usage}, Engine::Wake::worker,
+                              interrupts);
   } catch (...) {
     release_own();
     throw;

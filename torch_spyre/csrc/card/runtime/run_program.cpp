@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "card/card.h"
 #include "card/error.h"
@@ -152,6 +153,8 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
 }
 
 void Card::run_job(Job& job) {
+  const std::optional<DescribedArguments> described =
+      shadow_ ? std::optional<DescribedArguments>(std::in_place, job.described) : std::nullopt;
   for (size_t i = 0; i < job.plan->undefined.size(); ++i)
     for (const auto& [low, high] : job.plan->undefined[i])
       clear(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, high - low);

@@ -39,7 +39,44 @@ namespace {
   }
 }
 
+// What listeners raise is dropped: the error that they hear of is the one that counts.
+void tell_listeners(const char* type, const char* message) {
+  const pybind11::gil_scoped_acquire gil;
+  if (PyList_GET_SIZE(failure_listeners()) == 0) return;
+  try {
+    // A copy of the list, since a listener may remove itself.
+    for (const pybind11::handle listener :
+         pybind11::list(pybind11::reinterpret_borrow<pybind11::list>(failure_listeners())))
+      listener(type, message);
+  } catch (pybind11::error_already_set& raised) {
+    raised.discard_as_unraisable("a listener to failures");
+  }
+}
+
+[[noreturn]] void tell_and_raise(const std::exception_ptr& error) {
+  try {
+    raise_as_torch(error);
+  } catch (const c10::OutOfMemoryError& e) {
+    tell_listeners("OutOfMemoryError", e.what_without_backtrace());
+    throw;
+  } catch (const c10::IndexError& e) {
+    tell_listeners("IndexError", e.what_without_backtrace());
+    throw;
+  } catch (const c10::ValueError& e) {
+    tell_listeners("ValueError", e.what_without_backtrace());
+    throw;
+  } catch (const c10::Error& e) {
+    tell_listeners("RuntimeError", e.what_without_backtrace());
+    throw;
+  }
+}
+
 }  // namespace
+
+PyObject* failure_listeners() {
+  static PyObject* const listeners = PyList_New(0);
+  return listeners;
+}
 
 void throw_python_error() {
   python_error raised;
@@ -60,7 +97,7 @@ void run_blocking(const std::function<void()>& body) {
   }
   if (released) PyEval_RestoreThread(released);
   if (interrupted) raise_interrupt();
-  if (error) raise_as_torch(error);
+  if (error) tell_and_raise(error);
 }
 
 }  // namespace torch_spyre

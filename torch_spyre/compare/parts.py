@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from tests.error_bounds import Format, accumulation, fits_bits
+from .error_bounds import Format, accumulation, fits_bits
 
 aten = torch.ops.aten
 
@@ -205,5 +205,9 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> 
 
 
 # What PyTorch does not take apart, and the card does: a product that rounds, and then a sum.
-APART = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
+APART: dict[Any, Callable[..., Any]] = {
+    aten.addbmm: _addbmm,
+    aten._trilinear: _trilinear,
+    aten.convolution: _convolution,
+}
 TABLE = global_decomposition_table["post_autograd"]

@@ -1,4 +1,4 @@
-"""How far a result of the card may be off: the one theory that the op grid, coverage, fuzz and generic tests share.
+"""How far a result of the card may be off: the one theory that ``torch.spyre.compare`` and all tests share.
 
 The reference is PyTorch on the host in float64, from the values that the card holds. The card computes in fp32 and
 rounds the result of each op once into the format of its dtype. A bound therefore follows from three facts:
