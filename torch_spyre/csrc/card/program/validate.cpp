@@ -330,7 +330,8 @@ struct StepCheck {
     __int128 points = 1;
     for (int64_t extent : step.extents) {
       if (extent < 1) refuse("extents", "every extent must be at least 1, one is " + text(extent));
-      if ((points *= extent) > (__int128{1} << 62)) refuse("extents", "the step has more than 2^62 points");
+      points *= extent;
+      if (points > (__int128{1} << 62)) refuse("extents", "the step has more than 2^62 points");
     }
     if (step.slices.size() != rank)
       refuse("slices", "needs one entry per extent, has " + text(step.slices.size()) + " for " + text(rank));
@@ -341,17 +342,19 @@ struct StepCheck {
     for (size_t i = 0; i < rank; ++i) {
       if (step.slices[i] < 1 || step.slices[i] > step.extents[i])
         refuse("slices", text(step.slices[i]) + " slices for an extent of " + text(step.extents[i]));
-      if ((cores *= step.slices[i]) > limits.cores)
-        refuse("slices", "more than the " + text(limits.cores) + " cores of this card");
+      cores *= step.slices[i];
+      if (cores > limits.cores) refuse("slices", "more than the " + text(limits.cores) + " cores of this card");
     }
     if (step.staging < 0 || step.staging > limits.lx_bytes)
       refuse("staging", text(step.staging) + " is no address of LX, which has " + text(limits.lx_bytes));
     const size_t behind = step.op == OpCode::attention ? size_t{attention::kRows} : 3;  // dimensions of one product
     if (step.op != OpCode::matmul && step.op != OpCode::attention) return;
     int64_t batch = 1;
-    for (size_t i = 0; i + behind < rank; ++i)
-      if (step.extents[i] > limits::kProducts || (batch *= step.extents[i]) > limits::kProducts)
+    for (size_t i = 0; i + behind < rank; ++i) {
+      batch = step.extents[i] > limits::kProducts ? step.extents[i] : batch * step.extents[i];
+      if (batch > limits::kProducts)
         refuse("extents", "more than " + text(limits::kProducts) + " products in one step");
+    }
   }
 
   void indices() const {
