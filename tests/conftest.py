@@ -16,7 +16,7 @@ from torch_spyre._inductor import config
 Run = Callable[..., subprocess.CompletedProcess]
 
 # Tests here compile each of their cases: `make test` runs some that have every value of every parameter between them.
-COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/test_precision.py")
+COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/numbers/test_precision.py")
 
 
 def pytest_configure() -> None:
@@ -58,6 +58,13 @@ def python() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def no_fallback() -> Iterator[None]:
+    """An op that would run on the CPU is an error."""
+    with torch.spyre.fallback("error"):
+        yield
 
 
 @pytest.fixture(autouse=True)

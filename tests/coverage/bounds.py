@@ -1,4 +1,4 @@
-"""The kind of each op of PyTorch's database, and the comparison that :mod:`tests.error_bounds` gives for it.
+"""The kind of each op of PyTorch's database, and the comparison that the theory of error bounds gives for it.
 
 - **exact**: integers, bools, and ops that only move or choose numbers. A number given in Python rounds as it enters.
 - **element**: one rounding, unit · |y|.
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.error_bounds import difference, format_of, inside, rounding, same, smallest
+from torch_spyre.compare import parts
+from torch_spyre.compare.error_bounds import difference, format_of, inside, rounding, same, smallest
 
-from . import parts
 from .ops import NAMED, Op
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]

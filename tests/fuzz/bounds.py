@@ -17,7 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.error_bounds import FP32, FUNCTION, accumulation, displacement, product_error, representable, smallest, unit
+from torch_spyre.compare.error_bounds import (
+    FP32,
+    FUNCTION,
+    accumulation,
+    displacement,
+    product_error,
+    representable,
+    smallest,
+    unit,
+)
 
 LARGEST = 2.0**13  # of floats: far from overflow in every format
 LARGEST_INTEGER = 2**20

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tests.error_bounds import FORMATS, difference, displacement, inside, rounding, smallest, unit
+from torch_spyre.compare.error_bounds import FORMATS, difference, displacement, inside, rounding, smallest, unit
 
 CARD_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int16, torch.int32, torch.int64}

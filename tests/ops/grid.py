@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tests.error_bounds import accumulation, difference, inside, rounding, same, smallest
 from torch_spyre import _C
 from torch_spyre._inductor import config
+from torch_spyre.compare.error_bounds import accumulation, difference, inside, rounding, same, smallest
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALF = (torch.float16,)
@@ -132,7 +132,7 @@ def _reversed(x: Tensor) -> Tensor:
     return x.permute(order).contiguous().to("spyre").permute(order)
 
 
-# --- tolerances: the kind of an op, from which tests/error_bounds.py derives how far its result may be off
+# --- tolerances: the kind of an op, from which compare/error_bounds.py derives how far its result may be off
 
 
 def exact(*inputs: Any) -> None:

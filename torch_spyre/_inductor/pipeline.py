@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import logging
+from ..compile_records import timed
 from . import config
 from .conditions import check, verify
 from .errors import Unsupported
@@ -188,7 +189,8 @@ def run(plan: Plan, stages: Sequence[Stage] | None = None) -> Plan:
             continue
         if config.verify:
             check(plan, stage.needs, f"before {stage.name}")
-        plan = stage.apply(plan)
+        with timed(f"pass:{stage.name}"):
+            plan = stage.apply(plan)
         if config.verify:
             if isinstance(stage, LoopPass):  # an exploration ends with a plan that its own stages have left
                 verify(plan, f"after {stage.name}")

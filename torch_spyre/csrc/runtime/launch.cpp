@@ -1,12 +1,26 @@
 #include "runtime/launch.h"
 
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/logging.h"
-#include "runtime/storage.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
+
+namespace {
+
+// The arguments as the program knows them, which errors of strict mode name.
+spyre::TensorInfos described(c10::ArrayRef<const at::Tensor*> tensors) {
+  std::vector<spyre::TensorInfo> all;
+  for (const at::Tensor* tensor : tensors) {
+    const spyre::DeviceView view = device_view(*tensor);
+    all.push_back({name(view.type), view.size, view.strides, view.offset, *view.layout});
+  }
+  return std::make_shared<const std::vector<spyre::TensorInfo>>(std::move(all));
+}
+
+}  // namespace
 
 void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::ArrayRef<const at::Tensor*> tensors,
                     const std::vector<double>& runtime_scalars) {
@@ -25,6 +39,8 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::Arra
     for (const at::Tensor* tensor : tensors) line += "; " + storage_of(*tensor).layout().str();
     log_line(line);
   }
+  const bool strict = card(device).mode() == spyre::Mode::strict;
+  const spyre::DescribedArguments scope(strict ? described(tensors) : nullptr);
   // Memory for the plan's own allocations may have to wait for queued work.
   run_blocking([&] { card(device).launch(plan, std::move(arguments), current_stream(device), runtime_scalars); });
 }

@@ -61,12 +61,13 @@ void Shadow::wrote(const Block& block, const Nest& nest, int side, int64_t eleme
   for_each_element(nest, side, element_bytes, [&](int64_t at) { wrote(block, at, element_bytes); });
 }
 
-bool Shadow::written(const Block& block, const Nest& nest, int side, int64_t element_bytes) const {
-  bool all = true;
+int64_t Shadow::unwritten(const Block& block, const Nest& nest, int side, int64_t element_bytes) const {
+  int64_t first = -1;
   const uint8_t* marks = marks_ + block.offset;
-  for_each_element(nest, side, element_bytes,
-                   [&](int64_t at) { all &= std::all_of(marks + at, marks + at + element_bytes, std::identity{}); });
-  return all;
+  for_each_element(nest, side, element_bytes, [&](int64_t at) {
+    if (first < 0 && !std::all_of(marks + at, marks + at + element_bytes, std::identity{})) first = at;
+  });
+  return first;
 }
 
 }  // namespace spyre

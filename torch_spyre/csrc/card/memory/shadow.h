@@ -21,7 +21,8 @@ class Shadow {
   void forget(const Block& block);  // fresh memory
   void wrote(const Block& block, int64_t offset, int64_t bytes);
   void wrote(const Block& block, const Nest& nest, int side, int64_t element_bytes);
-  bool written(const Block& block, const Nest& nest, int side, int64_t element_bytes) const;
+  // The first element of a nest, by its first byte in the block, that was not written as a whole; -1: all were.
+  int64_t unwritten(const Block& block, const Nest& nest, int side, int64_t element_bytes) const;
 
  private:
   const Memory& memory_;

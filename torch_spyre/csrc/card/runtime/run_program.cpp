@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "card/card.h"
 #include "card/error.h"
@@ -94,6 +95,7 @@ void Card::run_with_epilogue(const Program& program, size_t matmul, const Fusion
                              const std::vector<std::byte*>& bases, std::byte* lx) {
   const Step& step = program.steps[matmul];
   std::vector<std::byte*> operands;
+  operands.reserve(step.operands.size());
   for (const Operand& operand : step.operands) operands.push_back(operand.in_lx() ? lx : bases[operand.argument]);
   engine_.parallel_for(step.matmul_tasks->tasks(), [&](int64_t task) {
     const FloatEnvironment environment;
@@ -151,6 +153,8 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
 }
 
 void Card::run_job(Job& job) {
+  const std::optional<DescribedArguments> described =
+      shadow_ ? std::optional<DescribedArguments>(std::in_place, job.described) : std::nullopt;
   for (size_t i = 0; i < job.plan->undefined.size(); ++i)
     for (const auto& [low, high] : job.plan->undefined[i])
       clear(address(job.arguments[job.plan->argument_bytes.size() + i]) + low, high - low);

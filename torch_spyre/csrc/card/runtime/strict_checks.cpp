@@ -8,6 +8,7 @@
 #include "card/error.h"
 #include "card/memory/shadow.h"
 #include "card/program/core_split.h"
+#include "card/runtime/tensor_info.h"
 
 namespace spyre {
 
@@ -17,12 +18,21 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   const Step& step = program.steps[index];
   const auto fail = [&](const std::string& what) {
     throw UndefinedBehavior("program '" + program.name + "', step " + std::to_string(index) + " (" + name(step.op) +
-                            (step.source.empty() ? "" : ", " + step.source) + "): " + what);
+                            (step.function.empty() ? "" : " " + step.function) +
+                            (step.source.empty() ? "" : ", " + step.source) + "): " + what + " (SPYRE_CARD=strict)");
   };
   const auto text = [](int64_t number) { return std::to_string(number); };
-  const auto place = [&](size_t operand) {
+  // "element [1, 70] of argument 1 (float16[4, 100])"
+  const auto place = [&](size_t operand, int64_t byte) {
     const Operand& which = step.operands[operand];
-    return which.in_lx() ? std::string("LX") : "argument " + text(which.argument);
+    if (which.in_lx()) return "byte " + text(byte) + " of LX";
+    const TensorInfos& described = DescribedArguments::current();
+    const size_t argument = static_cast<size_t>(which.argument);
+    if (!described) return "byte " + text(byte) + " of argument " + text(which.argument);
+    if (argument >= described->size())
+      return "byte " + text(byte) + " of the kernel's own memory " + text(which.argument);
+    const TensorInfo& tensor = (*described)[argument];
+    return tensor.element(byte) + " of argument " + text(which.argument) + " (" + tensor.text() + ")";
   };
   const auto each = [&](int core, size_t operand, const auto& body) {
     end_if_stopped();
@@ -40,8 +50,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
   for (int core = 0; core < step.cores(); ++core)
     each(core, 0, [&](int64_t at) {
       if (writer[at] && writer[at] != core + 1)
-        fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write byte " + text(at) + " of " +
-             place(0));
+        fail("cores " + text(writer[at] - 1) + " and " + text(core) + " both write " + place(0, at));
       writer[at] = static_cast<uint8_t>(core + 1);
     });
   for (int core = 0; core < step.cores(); ++core)
@@ -50,15 +59,16 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       const Block& source = *held[operand].block;
       const Shadow& shadow = *Shadow::of(held[operand].memory);
       for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
-        if (!shadow.written(source, nest, 0, element_bytes(step.operands[operand].format)))
-          fail("core " + text(core) + " reads memory of " + place(operand) +
-               " that was never written (SPYRE_CARD=strict)");
+        const int64_t at = shadow.unwritten(source, nest, 0, element_bytes(step.operands[operand].format));
+        if (at >= 0)
+          fail("core " + text(core) + " reads " + place(operand, at) +
+               ", which was never written; initialise the tensor first");
       });
       if (&source != &target) continue;
       each(core, operand, [&](int64_t at) {
         if (writer[at] && writer[at] != core + 1)
-          fail("core " + text(core) + " reads byte " + text(at) + " of " + place(operand) + ", which core " +
-               text(writer[at] - 1) + " writes");
+          fail("core " + text(core) + " reads " + place(operand, at) + ", which core " + text(writer[at] - 1) +
+               " writes");
       });
     }
   for (int core = 0; core < step.cores(); ++core)

@@ -7,6 +7,7 @@
 #include "card/error.h"
 #include "card/kernels/copy_fill.h"
 #include "card/memory/shadow.h"
+#include "card/runtime/tensor_info.h"
 
 namespace spyre {
 
@@ -91,10 +92,19 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
                    " bits; nothing was truncated, the tensor's contents are undefined until it is written again");
 }
 
-[[noreturn]] void uninitialised(const char* what) {
-  throw UndefinedBehavior(
-      std::string(what) +
-      " read device memory that was never written (SPYRE_CARD=strict); initialise the tensor first");
+// Strict mode: the tensor that a transfer reads, for its messages.
+std::shared_ptr<const TensorInfo> info_of(const DeviceView& view, bool strict) {
+  if (!strict) return nullptr;
+  return std::make_shared<const TensorInfo>(
+      TensorInfo{name(view.type), view.size, view.strides, view.offset, *view.layout});
+}
+
+void check_written(const char* what, const Shadow& shadow, const Block& block, const Nest& nest, int64_t element_bytes,
+                   const TensorInfo& tensor) {
+  const int64_t at = shadow.unwritten(block, nest, 1, element_bytes);
+  if (at < 0) return;
+  throw UndefinedBehavior(std::string(what) + " read device memory that was never written: " + tensor.element(at) +
+                          " of a tensor " + tensor.text() + " (SPYRE_CARD=strict); initialise the tensor first");
 }
 
 }  // namespace
@@ -105,7 +115,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
   check(to);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
-  const Picoseconds time = clock_.host_transfer(product(to.size) * element_bytes(to));
+  const int64_t bytes = product(to.size) * element_bytes(to);
+  const Usage usage = usage_of_transfer(bytes, Direction::from_host, clock_);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, from.strides, 0));
@@ -122,7 +133,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
     });
     if (!good) out_of_range(type);
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait wait) {
@@ -131,7 +143,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
   check(from);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&from.held, 1});
-  const Picoseconds time = clock_.host_transfer(product(from.size) * element_bytes(from));
+  const int64_t bytes = product(from.size) * element_bytes(from);
+  const Usage usage = usage_of_transfer(bytes, Direction::to_host, clock_);
   const Nest nest = nest_of(from.size, to.strides, 0, from.strides, from.offset);
   const ElementPointer target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
   const ElementPointer source{address(from.held), element_bytes(from)};
@@ -142,13 +155,15 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
     constexpr uint64_t kZero = 0;
     fill_nest(engine_, nest, target, &kZero);
   }
-  auto run = [this, nests = std::move(nests), target, source, type = from.type, block = from.held.block] {
+  auto run = [this, nests = std::move(nests), target, source, type = from.type, block = from.held.block,
+              info = info_of(from, shadow_ != nullptr)] {
     for (const Nest& nest : nests) {
-      if (shadow_ && !shadow_->written(*block, nest, 1, source.element_bytes)) uninitialised("a copy to the host");
+      if (shadow_) check_written("a copy to the host", *shadow_, *block, nest, source.element_bytes, *info);
       copy_nest(engine_, nest, target, source, device_to_host(type));
     }
   };
-  submit(stream, {std::move(run), time}, {{from.held}, {to.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, task_of(std::move(run), usage), {{from.held}, {to.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
@@ -161,10 +176,10 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
   const int64_t elements = product(to.size);
   const ElementPointer target{address(to.held), element_bytes(to)}, source{address(from.held), element_bytes(from)};
   const bool peer = from.held.memory != to.held.memory;
-  const Picoseconds time = peer
-                               ? clock_.host_transfer(elements * target.element_bytes)
-                               : clock_.kernel(move_of(elements * source.element_bytes, elements * target.element_bytes,
-                                                       limits_.cores, restickifies(to, from)));
+  const Usage usage = peer ? usage_of_transfer(elements * target.element_bytes, Direction::from_host, clock_)
+                           : usage_of(move_of(elements * source.element_bytes, elements * target.element_bytes,
+                                              limits_.cores, restickifies(to, from)),
+                                      clock_);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing) {
     const Places read = places(*from.layout);
@@ -173,18 +188,21 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
       for (Nest& lowered : lower(read, 1, nest)) nests.push_back(std::move(lowered));
   }
   auto run = [this, nests = std::move(nests), target, source, from_type = from.type, to_type = to.type,
-              to_block = to.held.block, from = from.held] {
+              to_block = to.held.block, from = from.held, info = info_of(from, shadow_ != nullptr)] {
     const Shadow* source_shadow = shadow_ ? Shadow::of(from.memory) : nullptr;
     write_into(to_block, [&] {
       for (const Nest& nest : nests) {
-        if (source_shadow && !source_shadow->written(*from.block, nest, 1, source.element_bytes))
-          uninitialised("a copy on the card");
+        if (source_shadow)
+          check_written("a copy on the card", *source_shadow, *from.block, nest, source.element_bytes, *info);
         copy_nest(engine_, nest, target, source, device_cast(from_type, to_type));  // casts have a result for all
         if (shadow_) shadow_->wrote(*to_block, nest, 0, target.element_bytes);
       }
     });
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}, {from.held}}, interrupts);
+  const Transfer transfer{peer ? Transfer::Kind::from_peer : Transfer::Kind::on_card, elements * source.element_bytes,
+                          elements * target.element_bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.held}}, interrupts, Wait::no,
+         &transfer);
 }
 
 void Card::fill(const DeviceView& to, uint32_t element, int stream) {
@@ -192,7 +210,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   check(to);
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
   const ElementPointer target{address(to.held), element_bytes(to)};
-  const Picoseconds time = clock_.kernel(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false));
+  const int64_t bytes = product(to.size) * target.element_bytes;
+  const Usage usage = usage_of(move_of(0, bytes, limits_.cores, false), clock_);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, Dims(to.size.size(), 0), 0));
@@ -204,7 +223,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
       }
     });
   };
-  submit(stream, {std::move(run), time}, {{to.held, writing(to)}}, interrupts);
+  const Transfer transfer{Transfer::Kind::fill, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}}, interrupts, Wait::no, &transfer);
 }
 
 void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream) {
@@ -216,7 +236,9 @@ void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t byte
     if (shadow_) shadow_->wrote(*to.block, offset, bytes);
   };
   const auto effect = whole ? Memory::Effect::replaces : Memory::Effect::writes;
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{to, effect}}, interrupts, Wait::yes);
+  const Usage usage = usage_of_transfer(bytes, Direction::from_host, clock_);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to, effect}}, interrupts, Wait::yes, &transfer);
 }
 
 void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream) {
@@ -224,7 +246,9 @@ void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int
   if (mode_ == Mode::timing) std::memset(to, 0, bytes);
   const uint64_t interrupts = check_contents({&from, 1});
   auto run = [=, this] { copy_bytes(static_cast<std::byte*>(to), address(from) + offset, bytes); };
-  submit(stream, {std::move(run), clock_.host_transfer(bytes)}, {{from}}, interrupts, Wait::yes);
+  const Usage usage = usage_of_transfer(bytes, Direction::to_host, clock_);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, task_of(std::move(run), usage), {{from}}, interrupts, Wait::yes, &transfer);
 }
 
 }  // namespace spyre
