@@ -9,6 +9,7 @@
 #               (COUNT=, SEED=); failures land in build/fuzz
 # make mutation 2,000 damaged inputs of everything that is parsed (COUNT=, SEED=, KIND=); failures land in build/mutation
 # make nightly  all that is too long for make test: slow tests, generic, coverage, fuzz, 50,000 damaged inputs, models.
+#               Tests of the explorer need Chromium (Debian: apt-get install chromium) and are skipped without it;
 #               SHARD=i/n does a part of it, RETRY=1 what failed again; what is done stays done until the next commit;
 #               build/nightly/COMMIT has the summary, as text and as JSON, and a log for each job
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
@@ -93,20 +94,25 @@ tidy: setup
 	-extra-arg='-D__builtin_shuffle(x,...)=(x)' -checks='-bugprone-signed-bitwise,-performance-enum-size' \
 	'torch_spyre/csrc/card/.*'
 
-SANITIZED := tests/device/test_copies.py tests/device/test_views.py tests/device/test_storage.py \
-	tests/device/test_programs.py tests/device/test_untrusted_programs.py
+SANITIZED := $(addprefix tests/device/,memory/test_copies.py layouts/test_views.py memory/test_storage.py \
+	programs/test_programs.py programs/test_untrusted_programs.py)
+comma := ,
 sanitizer = $(shell $(or $(CXX),g++) -print-file-name=lib$(1).so)
 
+configure_sanitized = $(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DSPYRE_SANITIZE=$(2) -DSPYRE_BUILD_TESTS=ON $(3) >/dev/null
+
 sanitize: setup
-	@set -e; for kind in address undefined thread; do echo "== card tests, $$kind"; \
-	$(BIN)/cmake -S . -B build/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DSPYRE_SANITIZE=$$kind >/dev/null; \
-	$(BIN)/cmake --build build/$$kind --target card_tests; build/$$kind/card_tests; done
-	@echo "== pytest, address and undefined"
+	@echo "== card tests, thread"
+	$(call configure_sanitized,thread,thread)
+	$(BIN)/cmake --build build/thread --target card_tests
+	build/thread/card_tests
+	@echo "== card tests, address and undefined"
 # As for a wheel, so that the _C of the working tree stays; the sources beside it are those of the commit's files.
-	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DSPYRE_SANITIZE=address,undefined -DSKBUILD_STATE=wheel >/dev/null
+	$(call configure_sanitized,sanitized,address$(comma)undefined,-DSKBUILD_STATE=wheel)
 	$(BIN)/cmake --build build/sanitized
+	build/sanitized/card_tests
+	@echo "== pytest, address and undefined"
 	rm -rf build/sanitized/tree && mkdir -p build/sanitized/tree
 	git ls-files -z torch_spyre tests pyproject.toml README.md | tar --null -c -T - | tar -x -C build/sanitized/tree
 	$(BIN)/cmake --install build/sanitized --prefix build/sanitized/tree

@@ -11,11 +11,18 @@ import pytest
 import torch
 
 from tests.sampling import covering
+from torch_spyre._inductor import config
 
 Run = Callable[..., subprocess.CompletedProcess]
 
 # Tests here compile each of their cases: `make test` runs some that have every value of every parameter between them.
-COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/test_precision.py")
+COMPILING = ("tests/inductor/", "tests/models/", "tests/eager/", "tests/device/numbers/test_precision.py")
+
+
+def pytest_configure() -> None:
+    """Kernels are verified after every pass, here and in the processes that tests start; TORCH_SPYRE_VERIFY=0: not."""
+    os.environ.setdefault("TORCH_SPYRE_VERIFY", "1")
+    config.verify = os.environ["TORCH_SPYRE_VERIFY"] == "1"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +58,13 @@ def python() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def no_fallback() -> Iterator[None]:
+    """An op that would run on the CPU is an error."""
+    with torch.spyre.fallback("error"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,15 +18,19 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {
     "base": (
         "constants.py",
+        "kernel_types.py",
         "units.py",
         "progress.py",
         "directories.py",
         "logging.py",
+        "compile_records.py",
         "compile_time.py",
+        "failures.py",
         "signals.py",
     ),
     "card": ("card/",),
-    "settings": ("_inductor/config.py", "_inductor/errors.py"),
+    "smi": ("smi/",),
+    "settings": ("_inductor/config.py", "_inductor/errors.py", "_inductor/verification.py"),
     "ops": ("ops/",),
     "ir": ("ir/",),
     "device": ("device/", "streams.py"),
@@ -43,8 +47,9 @@ LAYERS = {
     "hooks": ("_inductor/",),
     "execution": ("execution/",),
     "eager": ("eager/",),
-    "compiler": ("compiler.py",),
-    "tools": ("timing/", "models/", "compare/", "model_utils.py", "explain/"),
+    "compiler": ("compiler.py", "logging_config.py"),
+    "tools": ("timing/", "profiler/", "models/", "compare/", "model_utils.py", "explain/"),
+    "diagnostics": ("diagnostics/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }
 
@@ -93,7 +98,7 @@ def test_nothing_is_imported_from_above(file):
 
 
 # Rooms that no compiled kernel follows from.
-OUTSIDE = ("compare", "device", "explain", "models", "timing")
+OUTSIDE = ("compare", "device", "diagnostics", "explain", "models", "profiler", "smi", "timing")
 
 
 def rooms() -> list[str]:

@@ -30,7 +30,7 @@ class Worker:
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
-        self._environment = {**os.environ, "PYTHONPATH": os.getcwd(), **(environment or {})}
+        self._environment = {"TORCH_SPYRE_VERIFY": "1", **os.environ, "PYTHONPATH": os.getcwd(), **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .compare import Report
+    from .explain import Report as Explanation
 
 __version__ = "0.1.0"
 
@@ -22,13 +23,21 @@ def compare(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Repo
     return compare(function, *args, **kwargs)
 
 
+def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Explanation":
+    """``torch.spyre.explain``: see :func:`torch_spyre.explain.explain`."""
+    from .explain.api import explain
+
+    return explain(program, *args, **kwargs)
+
+
 def _register() -> None:
     import torch
 
-    from . import _C
+    from . import _C, diagnostics, logging_config
     from .card import description
     from .constants import DEVICE_NAME
 
+    logging_config.register()
     _C.set_hardware_file(description.file_for_card())
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
@@ -36,10 +45,11 @@ def _register() -> None:
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
-    device.compare = compare  # a tool above the device, imported when it is used
+    device.compare, device.explain = compare, explain  # tools above the device, imported when they are used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
+    diagnostics.collect_failures()
 
 
 def _autoload() -> None:
@@ -57,6 +67,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card", "timing"):
+    if name in ("constants", "device", "ops", "streams", "card", "profiler", "smi", "timing"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

@@ -8,18 +8,22 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from . import __version__
+from .diagnostics import command_line as diagnostics
+from .diagnostics.errors import CaptureError
+from .explain import command_line as explain
 from .models import run, timing
 from .models.errors import ModelError
+from .smi import command as smi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand. What goes wrong is said in one sentence; ``--traceback`` says where.
 
-    The exit code is 2 for models that cannot be run, 130 after Ctrl-C, and 1 for everything else.
+    The exit code is 2 for models and captures that cannot be run, 130 after Ctrl-C, and 1 for everything else.
     """
     arguments = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
@@ -34,21 +38,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         said = str(error) if isinstance(error, OSError | ValueError | RuntimeError) else f"{error!r}"
         print(f"spyre: {said}", file=sys.stderr)
-        return 2 if isinstance(error, ModelError) else 1
+        return 2 if isinstance(error, ModelError | CaptureError) else 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spyre", description="Tools around the spyre card.")
-    parser.add_argument(
-        "--version", action="version", version=f"spyre {__version__}, torch {metadata.version('torch')}"
-    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of this package and of torch")
     parser.add_argument("--traceback", action="store_true", help="when something goes wrong, show where")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
     _add_timing(commands)
+    explain.add_arguments(commands.add_parser("explain", help="what the backend did with a model or a script, and why"))
     _add_sdsc(commands)
+    smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
+    diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser
+
+
+class _Version(argparse.Action):
+    """Looks for torch's version when it is asked: that takes as long as everything else that `spyre smi` needs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        print(f"spyre {__version__}, torch {metadata.version('torch')}")
+        parser.exit()
 
 
 def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

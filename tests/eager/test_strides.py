@@ -25,10 +25,7 @@ BINARY += [lambda x, y: torch.addcmul(x, x, y, value=0.5), lambda x, y: torch.le
 X = torch.linspace(-2, 2, 2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
 
 
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.spyre.fallback("error"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_fallback")
 
 
 @pytest.mark.parametrize("view", VIEWS)

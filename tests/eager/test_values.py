@@ -7,10 +7,7 @@ X = torch.linspace(-3, 3, 4 * 128).reshape(4, 128).to(torch.float16)
 Y = X.flip(1) / 2
 
 
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.spyre.fallback("error"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_fallback")
 
 
 def close(got: torch.Tensor, want: torch.Tensor) -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from torch_spyre._inductor import config, pipeline
-from torch_spyre._inductor.conditions import CONDITIONS, BrokenPromise
+from torch_spyre._inductor.conditions import CONDITIONS
+from torch_spyre._inductor.verification import InvalidIR
 
 GUIDE = Path(__file__).parents[2] / "docs" / "compiler.md"
 
@@ -44,16 +45,51 @@ def run():
 
 
 @pytest.mark.parametrize("planning", ["together", "op_by_op"])
-def test_stages_keep_their_promises(planning, uncached):
+def test_every_stage_is_verified(planning, uncached, monkeypatch):
+    seen = []
+    monkeypatch.setattr(pipeline, "verify", lambda plan, where: seen.append(where))
     with config.patch(verify=True, planning=planning):
+        run()
+        passes = [
+            stage.name for _, stage in pipeline.walk() if isinstance(stage, pipeline.LoopPass) and stage.when.holds()
+        ]
+    assert set(seen) == {f"after {name}" for name in ("lowering", *passes)}
+
+
+def test_nothing_is_verified_unless_asked_for(uncached, monkeypatch, python):
+    monkeypatch.setattr(pipeline, "verify", lambda plan, where: pytest.fail(where))
+    with config.patch(verify=False):
+        run()
+    result = python("from torch_spyre._inductor import config; print(config.verify)", TORCH_SPYRE_VERIFY="")
+    assert result.stdout == "False\n"
+
+
+def test_verified_kernels_have_the_same_keys(uncached):
+    keys = [config.save_config_portable(ignore_private_configs=False)]
+    with config.patch(verify=not config.verify):
+        keys.append(config.save_config_portable(ignore_private_configs=False))
+    assert keys[0] == keys[1]
+
+
+def test_a_broken_rule_is_named_with_the_line_of_the_program(uncached):
+    def spoiled(kernel):
+        kernel.ops[0].reduced = 0
+
+    with (
+        config.patch(verify=True),
+        pipeline.replaced("dead_code", spoiled),
+        pytest.raises(
+            InvalidIR, match=r"after dead_code: matmul over .* line \d+, in attention\) folds 0 loops; the rule: an"
+        ),
+    ):
         run()
 
 
-def test_a_broken_promise_is_named(uncached):
+def test_a_broken_condition_is_named(uncached):
     with (
         config.patch(verify=True),
         pipeline.replaced("plan_memory", lambda plan: plan.lx.clear()),
-        pytest.raises(BrokenPromise, match=r"after plan_memory: .* has 0 places; expected: every buffer is"),
+        pytest.raises(InvalidIR, match=r"after plan_memory: .* has 0 places; the rule: every buffer is"),
     ):
         run()
 

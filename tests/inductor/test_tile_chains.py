@@ -8,9 +8,7 @@ from torch_spyre import timing
 from torch_spyre._inductor import config, pipeline, spyre_hint
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.layout.lift_ops import lift_ops
-from torch_spyre._inductor.loop_ir import Access, Buffer, Kernel, LoopOp
 from torch_spyre._inductor.planning import tile_chains
-from torch_spyre._inductor.planning.chains import chain_of, split_alike
 from torch_spyre.ops.attention import written_out
 
 LITTLE = "0.99"  # of LX is left to tiles on their way: 20 KB of each core for what stays
@@ -184,52 +182,3 @@ def test_sums_over_several_dimensions_keep_their_order(cores, programs, monkeypa
     assert turns(programs.pop())
     with pipeline.replaced("tile_chains", lambda plan: [plan]):
         assert torch.equal(tiled, run(spread, [x], sencores=cores)[0])
-
-
-def kernel_of(buffers, ops):
-    return Kernel(
-        "k", {name: Buffer(name, torch.float16, size, stride) for name, (size, stride) in buffers.items()}, ops
-    )
-
-
-def heads():
-    """A product over 2 x 4 heads, and what goes on with it over 8."""
-    buffers = {
-        "s": ((8, 16, 32), (512, 32, 1)),
-        "t": ((8, 16, 32), (512, 32, 1)),
-        "q": ((8, 16, 64), (1024, 64, 1)),
-        "k": ((2, 64, 32), (2048, 32, 1)),
-        "u": ((7,), (1,)),
-        "r": ((8, 16), (16, 1)),
-    }
-    q, k = Access("q", (4096, 1024, 64, 0, 1)), Access("k", (2048, 0, 0, 1, 32))
-    return buffers, [
-        LoopOp("matmul", (2, 4, 16, 32, 64), Access("s", (2048, 512, 32, 1, 0)), (q, k), reduced=1),
-        LoopOp("exp", (8, 16, 32), Access("t", (512, 32, 1)), (Access("s", (512, 32, 1)),)),
-        LoopOp("exp", (7,), Access("u", (1,)), (Access("u", (1,)),)),
-        LoopOp("sum", (8, 16, 32), Access("r", (16, 1, 0)), (Access("t", (512, 32, 1)),), reduced=1),
-    ]
-
-
-def test_loops_are_split_where_a_neighbour_has_two():
-    kernel = kernel_of(*heads())
-    split_alike(kernel, range(4))
-    assert [op.sizes for op in kernel.ops] == [(2, 4, 16, 32, 64), (2, 4, 16, 32), (7,), (2, 4, 16, 32)]
-    assert kernel.ops[1].out.strides == (2048, 512, 32, 1)
-
-
-def test_a_chain_ends_at_a_fold_and_others_move_in_front():
-    kernel = kernel_of(*heads())
-    split_alike(kernel, range(4))
-    for loop in (0, 1, 2):
-        chain = chain_of(kernel, 0, loop)
-        assert chain.loops == {0: loop, 1: loop, 3: loop} and chain.before == {2}
-    assert chain_of(kernel, 0, 3).loops == {0: 3, 1: 3}
-
-
-def test_what_waits_for_a_chain_ends_it():
-    buffers, ops = heads()
-    ops[2] = LoopOp("sum", (7, 8), Access("u", (1, 0)), (Access("t", (1, 512)),), reduced=1)
-    kernel = kernel_of(buffers, ops)
-    split_alike(kernel, range(4))
-    assert chain_of(kernel, 0, 0).loops == {0: 0, 1: 0}

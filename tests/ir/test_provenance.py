@@ -38,7 +38,7 @@ def test_every_step_names_its_line_its_op_and_its_spec():
 
 def test_a_kernel_knows_the_nodes_that_it_comes_from():
     (launch,) = launched(two_ops, torch.randn(64, 64).half().to("spyre"))
-    (nodes,) = launch.kernel.occurrences
+    (nodes,) = launch.occurrences
     assert "matmul" in {each[-1] for each in nodes}  # in Dynamo's graph; "mm" in the one that was lowered
     assert "mm" in {each[0] for each in nodes}
 

@@ -22,10 +22,7 @@ NEW = 12
 QUICK = [pytest.param(name, marks=() if name == "llama" else pytest.mark.slow) for name in MODELS]
 
 
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.spyre.fallback("error"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_fallback")
 
 
 def pair(name):

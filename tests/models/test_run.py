@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from torch_spyre import compile_time  # noqa: E402
 from torch_spyre.cli import main  # noqa: E402
-from torch_spyre.models import divergence, generation, limits, loading, presets, report, run  # noqa: E402
+from torch_spyre.models import divergence, generation, host_memory, loading, presets, report, run  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
 
 
@@ -282,7 +282,7 @@ def test_refuses_models_larger_than_the_card(tiny, monkeypatch, capsys):
 
 
 def test_refuses_models_larger_than_this_machine(tiny, monkeypatch, capsys):
-    monkeypatch.setattr(limits, "available_memory", lambda: 1000)
+    monkeypatch.setattr(host_memory, "available", lambda: 1000)
     assert "--mode timing needs none of it" in refused(capsys, str(tiny), "--prompt", "a")
 
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 
 from torch_spyre.cli import main  # noqa: E402
 from torch_spyre.model_utils import load_model_to_spyre  # noqa: E402
-from torch_spyre.models import limits, loading  # noqa: E402
+from torch_spyre.models import host_memory, limits, loading  # noqa: E402
 from torch_spyre.models.errors import ModelError  # noqa: E402
 
 
@@ -353,6 +353,13 @@ def test_what_takes_too_long_is_ended_though_it_catches_everything():
 def test_what_takes_too_much_memory_is_ended():
     with pytest.raises(ModelError, match="this takes more than 4 GiB of memory"), limits.bounded("this"):
         bytearray(2**46)
+
+
+def test_without_proc_memory_has_no_limit(monkeypatch, tmp_path):
+    monkeypatch.setattr(host_memory, "PROC", tmp_path)
+    with limits.bounded("this"):
+        torch.empty(5 << 30, dtype=torch.uint8)
+    assert host_memory.available() is None and host_memory.peak() > 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from tests.mutation import mutators
 
 # How many of a hundred cases are of each kind: what parses most has most.
 SHARES = {
-    "program": 36,
+    "program": 33,
     "timing": 5,
     "layout": 6,
-    "superdsc": 21,
+    "superdsc": 19,
     "bundle": 13,
     "spyrecode": 11,
+    "capture": 5,
     "kernels": 4,
     "plans": 2,
     "model": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import random
 import re
@@ -17,7 +18,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from tests.mutation import caches, card, directories, models
+from tests.mutation import caches, captured, card, directories, models
 from tests.mutation.targets import TARGETS, Refused
 from torch_spyre import _C
 from torch_spyre._inductor import compiler, spyre_hint
@@ -117,6 +118,7 @@ def corpus() -> dict[str, list[Any]]:
     }
     found = {kind: [seed for seed in seeds if _fine(kind, seed)] for kind, seeds in found.items()}
     found["spyrecode"] = _spyrecode(kernels)
+    found["capture"] = _captures()
     found |= {kind: caches.seeds(kind) for kind in ("kernels", "plans")}
     found["texts"] = [caches.texts]
     if importlib.util.find_spec("transformers"):
@@ -242,6 +244,21 @@ def _written_out() -> list[dict[str, Any]]:
         {"name": "moves", "arguments": [512, 512], "buffers": [some[:128], some[:256]], "steps": transfers},
     ]
     return [{"description": plan, **_launched([some[:n] for n in plan["arguments"]], plan["steps"])} for plan in plans]
+
+
+def _captures() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.spyre.capture(folder):
+            for function, inputs in EAGER.values():
+                function(*(each.to("spyre") for each in inputs))
+            torch._dynamo.reset()
+            for function, inputs in COMPILED.values():
+                torch.compile(function)(*(each.to("spyre") for each in inputs))
+        files = sorted(Path(folder).iterdir())
+        found = [captured.read(file) for file in files if file.stat().st_size <= 2 * MOST]
+        whole = [{"bytes": file.read_bytes()} for file in files[::8]]
+    plain = [each | {"cores": cores} for each, cores in zip(found, itertools.cycle((1, 7, 32)))]
+    return plain + [each | {"as_captured": True} for each in found[::4]] + whole
 
 
 def _layouts() -> list[dict[str, Any]]:

@@ -20,10 +20,12 @@ from typing import Any
 
 import torch
 
-from tests.mutation import caches, card, directories, models
+from tests.mutation import caches, captured, card, directories, models
 from tests.mutation.cases import deep_stack
 from torch_spyre import _C
 from torch_spyre.backend import compile_bundle, single
+from torch_spyre.diagnostics import captures, replay
+from torch_spyre.diagnostics.errors import CaptureError, KernelFailed
 from torch_spyre.ir import spyrecode, superdsc
 from torch_spyre.ir.bundle import InvalidBundle
 
@@ -160,6 +162,29 @@ def spyrecode_directory(given: Any) -> str:
     return run_description(description, launch)
 
 
+def capture_file(given: Any) -> str:
+    """As ``spyre replay`` does."""
+    if not isinstance(given, dict):
+        raise Refused("no capture")
+    with _scratch() as scratch:
+        captured.write(scratch / "file", given)
+        with refusals(CaptureError):
+            found = captures.load(scratch / "file")
+    if sum(captures.memory_of(found.signature).values()) > 4 * card.MOST:
+        raise Refused("large")
+    cores, as_captured = given.get("cores"), given.get("as_captured") is True
+    options = replay.Options(cores=cores if type(cores) is int and not as_captured else None, as_captured=as_captured)
+
+    def once() -> str:
+        results = replay.replay(found, options).results.all()
+        return hashlib.sha256(
+            b"".join(each.contiguous().view(-1).view(torch.uint8).numpy().tobytes() for each in results)
+        ).hexdigest()
+
+    with refusals(*RUN, CaptureError, KernelFailed):
+        return card.twice(once)
+
+
 def kernel_cache_entry(given: Any) -> str:
     """Trusted like code: an entry whose checksums fit may be another kernel, though not one that breaks anything."""
     return _cache_entry("kernels", given, trusted=isinstance(given, dict) and given.get("rehash") is True)
@@ -205,6 +230,7 @@ TARGETS: dict[str, Callable[[Any], str]] = {
     "superdsc": superdsc_file,
     "bundle": bundle,
     "spyrecode": spyrecode_directory,
+    "capture": capture_file,
     "kernels": kernel_cache_entry,
     "plans": plan_cache_entry,
     "model": model_directory,

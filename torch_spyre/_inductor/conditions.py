@@ -1,35 +1,35 @@
-"""What passes need and promise: conditions of a plan by name, each with a check that says what is wrong.
+"""What holds of a plan: rules after every stage, and conditions from the stage that gives them on.
 
-Checks run with ``TORCH_SPYRE_VERIFY=1``. They are about the compiler itself: a user's program cannot break one.
+Both are tables of rules (:mod:`.verification`), which live beside their IR: ``loop_ir/``, ``layout/`` and
+``planning/`` have a ``verify.py`` each. A rule is about whatever the plan has by then: one about layouts says nothing
+before there are any. A condition has a name: stages say with it what they need and what they give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator, Sequence
 
 from ..ir.op_spec import verify_all
+from . import verification
+from .layout import verify as layout
 from .layout.device_ir import Plan
+from .loop_ir import verify as loop_ir
+from .loop_ir.overlaps import overlaps
+from .planning import verify as planning
+from .verification import Rule
 
 
-class BrokenPromise(AssertionError):
-    """A pass left something that it promised not to leave."""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """``faults`` gives a sentence for everything that breaks it."""
-
-    text: str
-    faults: Callable[[Plan], Iterator[str]]
+def verify(plan: Plan, where: str) -> None:
+    """Raises InvalidIR naming the kernel, the place in the pipeline, the op and the rule, for the first fault."""
+    place = f"{plan.kernel.name}, {where}"
+    loop_ir.verify(plan.kernel, place, plan.verified)
+    planning.verify(plan, place)
 
 
 def check(plan: Plan, names: Sequence[str], where: str) -> None:
-    """Raises BrokenPromise naming the kernel, the place in the pipeline and the first fault."""
+    """The same for conditions."""
     for name in names:
-        for fault in CONDITIONS[name].faults(plan):
-            raise BrokenPromise(f"{plan.kernel.name}, {where}: {fault}; expected: {CONDITIONS[name].text}")
+        verification.check(f"{plan.kernel.name}, {where}", CONDITIONS[name], plan)
 
 
 def _aliased(plan: Plan) -> Iterator[str]:
@@ -37,52 +37,21 @@ def _aliased(plan: Plan) -> Iterator[str]:
         for access in op.accesses():
             first = plan.storages.get(access.buffer, access.buffer)
             if first != access.buffer:
-                yield f"{op.name} uses {access.buffer}, which lies in the storage of {first}"
+                yield f"{loop_ir.described(op)} uses {access.buffer}, which lies in the storage of {first}"
 
 
 def _dead(plan: Plan) -> Iterator[str]:
     needed = {name for name, buffer in plan.kernel.buffers.items() if buffer.kind != "internal"}
     for op in reversed(plan.kernel.ops):
         if op.out.buffer not in needed:
-            yield f"nothing reads {op.out.buffer}, which {op.name} writes"
+            yield f"nothing reads {op.out.buffer}, which {loop_ir.described(op)} writes"
         needed.update(op.reads())
 
 
-def _without_layout(plan: Plan) -> Iterator[str]:
+def _overlapping(plan: Plan) -> Iterator[str]:
     for op in plan.kernel.ops:
-        for access in op.accesses():
-            if access.buffer not in plan.layouts:
-                yield f"{access.buffer} of {op.name} has no layout"
-
-
-def _wrongly_lifted(plan: Plan) -> Iterator[str]:
-    for op in plan.device_ops:
-        accesses = op.accesses()
-        if len(accesses) != len(op.operands):
-            yield f"{op.loop_op.name} has {len(accesses)} operands and {len(op.operands)} coordinates"
-        for access, operand in zip(accesses, op.operands, strict=False):
-            rank = len(plan.layouts[access.buffer].device_size)
-            if len(operand.constant) != rank or any(len(row) != rank for row in operand.steps):
-                yield f"the coordinates of {access.buffer} in {op.loop_op.name} do not have {rank} dimensions"
-            if len(operand.steps) != len(op.counts):
-                counted = f"{len(operand.steps)} of {len(op.counts)} loops"
-                yield f"{access.buffer} in {op.loop_op.name} has steps along {counted}"
-
-
-def _undivided(plan: Plan) -> Iterator[str]:
-    for op in plan.device_ops:
-        if len(op.slices) != len(op.counts):
-            yield f"{op.loop_op.name} over {op.counts} has the slices {op.slices}"
-        elif prod(op.slices) > plan.cores:
-            yield f"{op.loop_op.name} over {op.counts} is divided over {prod(op.slices)} of {plan.cores} cores"
-
-
-def _unplaced(plan: Plan) -> Iterator[str]:
-    for op in plan.device_ops:
-        for access in op.accesses():
-            places = (access.buffer in plan.lx, access.buffer in plan.pool, access.buffer in plan.arguments)
-            if sum(places) != 1:
-                yield f"{access.buffer} of {op.loop_op.name} has {sum(places)} places"
+        if overlaps(op):
+            yield f"{loop_ir.described(op)} reads {op.out.buffer} where other points write it"
 
 
 def _wrong_specs(plan: Plan) -> Iterator[str]:
@@ -93,11 +62,12 @@ def _wrong_specs(plan: Plan) -> Iterator[str]:
 
 
 CONDITIONS = {
-    "no aliases": Condition("arguments on one storage are one buffer", _aliased),
-    "no dead ops": Condition("every op writes something that is used", _dead),
-    "layouts": Condition("every buffer that an op uses has a layout", _without_layout),
-    "device ops": Condition("every device op has coordinates for each operand", _wrongly_lifted),
-    "divided": Condition("every device op says how many cores share each loop, and there are as many", _undivided),
-    "placed": Condition("every buffer is an argument, in LX or in the kernel's own memory", _unplaced),
-    "specs": Condition("the OpSpecs are valid", _wrong_specs),
+    "no aliases": (Rule("arguments on one storage are one buffer", _aliased),),
+    "no dead ops": (Rule("every op writes something that is used", _dead),),
+    "no overlaps": (Rule("an op reads what it writes only point by point", _overlapping),),
+    "layouts": layout.LAYOUTS,
+    "device ops": layout.LIFTED,
+    "divided": planning.DIVIDED,
+    "placed": planning.PLACED,
+    "specs": (Rule("the OpSpecs are valid", _wrong_specs),),
 }

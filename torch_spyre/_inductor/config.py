@@ -63,7 +63,7 @@ plan_bound: bool = False
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 
-# Check what every pass promises, before and after it.
+# Verify the IR after every pass.
 verify: bool = _flag("TORCH_SPYRE_VERIFY", False)
 
 # Bytes that compiled kernels may take on disk; the least recently used go first.

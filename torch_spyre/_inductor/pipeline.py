@@ -2,7 +2,8 @@
 
 A **pass** changes the plan in place. An **exploration** makes several plans, runs its own stages on each and goes on
 with one of them. :func:`run` walks the list: it logs the IR after every stage, writes it to the debug directory, and
-checks with ``TORCH_SPYRE_VERIFY=1`` what the stage needs and what it promises (:mod:`.conditions`).
+verifies it with ``TORCH_SPYRE_VERIFY=1``: all rules of its IRs, what the stage needs and what it gives
+(:mod:`.conditions`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import logging
+from ..compile_records import timed
 from . import config
-from .conditions import check
+from .conditions import check, verify
 from .errors import Unsupported
 from .layout.device_ir import Plan
 from .layout.fold_order import keep_fold_orders
@@ -150,7 +152,7 @@ PIPELINE: tuple[Stage, ...] = _named(
     LoopPass(dead_code, gives=("no dead ops",)),
     LoopPass(elide_copies, needs=("no aliases",)),
     LoopPass(forward_copies, gives=("no dead ops",), when=TOGETHER),
-    LoopPass(separate_overlaps, needs=("no aliases",)),
+    LoopPass(separate_overlaps, needs=("no aliases",), gives=("no overlaps",)),
     LoopPass(name_dims),
     LoopPass(coarse_tile),
     FirstPossible(
@@ -163,7 +165,7 @@ PIPELINE: tuple[Stage, ...] = _named(
                 choose_layouts,
                 _named(
                     PlanPass(insert_restickify, needs=("layouts",), gives=("layouts",)),
-                    PlanPass(lift_ops, needs=("layouts",), gives=("device ops",)),
+                    PlanPass(lift_ops, needs=("layouts", "no overlaps"), gives=("device ops",)),
                     PlanPass(divide_work, needs=("device ops",), gives=("device ops", "divided")),
                 ),
                 may_refuse=("lift_ops", "divide_work"),
@@ -174,19 +176,24 @@ PIPELINE: tuple[Stage, ...] = _named(
     ),
     PlanPass(plan_scratchpad, needs=("divided",), gives=("divided",), when=IN_LX),
     PlanPass(plan_memory, needs=("divided",), gives=("placed",)),
-    PlanPass(build_specs, needs=("placed",), gives=("specs",)),
+    PlanPass(build_specs, needs=("placed", "device ops"), gives=("specs",)),
 )
 
 
 def run(plan: Plan, stages: Sequence[Stage] | None = None) -> Plan:
     """The plan after all stages, which may be another one than was given."""
+    if config.verify and stages is None:
+        verify(plan, "after lowering")
     for stage in PIPELINE if stages is None else stages:
         if isinstance(stage, LoopPass) and not stage.when.holds():
             continue
         if config.verify:
             check(plan, stage.needs, f"before {stage.name}")
-        plan = stage.apply(plan)
+        with timed(f"pass:{stage.name}"):
+            plan = stage.apply(plan)
         if config.verify:
+            if isinstance(stage, LoopPass):  # an exploration ends with a plan that its own stages have left
+                verify(plan, f"after {stage.name}")
             check(plan, stage.gives, f"after {stage.name}")
         if isinstance(stage, LoopPass):
             logging.dump_pass(plan.kernel.name, stage.name, plan)

@@ -5,6 +5,7 @@ text a file beside it.
 """
 
 import os
+import tempfile
 import tomllib
 from functools import cache
 from math import inf
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 OWN = Path(__file__).with_name("spyre.toml")
+_ON_DISK: list[Any] = []  # files that are to stay
 
 
 def selected_file() -> Path:
@@ -80,9 +82,21 @@ def _check(path: Path, found: dict[str, float]) -> None:
 
 @cache
 def _written(found: tuple[tuple[str, float], ...]) -> str:
-    file = os.memfd_create("hardware description")  # as long as the process: cards are made when they are first used
-    os.write(file, "".join(f"{name} = {value}\n" for name, value in found).encode())
-    return f"/proc/self/fd/{file}"
+    """A file as long as the process: cards are made when they are first used."""
+    text = "".join(f"{name} = {value}\n" for name, value in found).encode()
+    file = os.memfd_create("hardware description")
+    os.write(file, text)
+    path = f"/proc/self/fd/{file}"
+    return path if os.path.exists(path) else _on_disk(text)
+
+
+def _on_disk(text: bytes) -> str:
+    """For containers without /proc."""
+    file = tempfile.NamedTemporaryFile(suffix=".toml")  # noqa: SIM115 - removed when the process ends
+    _ON_DISK.append(file)
+    file.write(text)
+    file.flush()
+    return file.name
 
 
 STICK_BYTES = int(_parsed(OWN)["stick_bytes"])  # of every card: another width is refused above

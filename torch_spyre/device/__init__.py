@@ -47,6 +47,7 @@ from .random import (
     set_rng_state_all,
 )
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream, synchronize
+from .telemetry import power_draw, temperature, utilization
 
 __all__ = [
     "DataFormats",
@@ -94,6 +95,7 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "power_draw",
     "random",
     "reset_accumulated_memory_stats",
     "reset_fallback_counts",
@@ -107,6 +109,8 @@ __all__ = [
     "set_stream",
     "stream",
     "synchronize",
+    "temperature",
+    "utilization",
 ]
 
 

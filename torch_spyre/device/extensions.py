@@ -6,6 +6,7 @@ Larger ones have modules of their own.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from .. import signals
+from .. import diagnostics, signals
 from ..constants import DEVICE_NAME
 from . import dlpack, layout_arguments, module_moves, random, safetensors_support
 from .import_hooks import after_import
@@ -36,6 +37,8 @@ def install() -> None:
         _change(torch.UntypedStorage, name, _not_shared)
     _change(torch.nn.Module, "_apply", module_moves.apply_keeping_parameters)
     _change(torch.amp.GradScaler, "unscale_", _unscale_on_host)
+    for function in (diagnostics.capture, diagnostics.get_diagnostic_report):
+        setattr(sys.modules[__package__], function.__name__, function)
     for name in ("manual_seed", "manual_seed_all"):
         if not hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(random, name))

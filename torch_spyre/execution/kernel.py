@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,55 +15,98 @@ import torch
 from .. import _C, logging
 from .._inductor.loop_ir import Kernel, from_json
 from ..caching import kernel_cache
+from ..compile_records import timed
 from ..compile_time import compiling
+from ..failures import during
 from ..ir.signature import signature_of
+from ..kernel_types import CompiledDescription, CompiledOutput, OutputDescription
 from ..signals import whole_imports
 from .launches import Launch
 
 log = logging.get_logger(__name__)
 
 
-def plan_for(kernel: Kernel, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
-    """The job plan of a kernel for inputs with these layouts, None if there is nothing to run; and its outputs."""
-    plan, code = _prepared(kernel.to_json(), inputs)
-    return plan, code["outputs"]
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel that is about to run: its text, the inputs and numbers of the launch, and what came of it."""
+
+    text: str
+    inputs: Sequence[torch.Tensor]
+    numbers: Sequence[float]
+    plan: _C.JobPlan | None
+    code: CompiledDescription
 
 
-def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
+# They hear of every kernel between its preparation and its first launch.
+observers: list[Callable[[Prepared], None]] = []
+
+_live: weakref.WeakSet[SpyreKernel] = weakref.WeakSet()  # of compiled graphs
+
+
+def forget_prepared() -> None:
+    """What runs next is prepared again: observers hear of it."""
+    _C.forget_kernels()
+    for kernel in list(_live):
+        kernel.forget_variants()
+
+
+def plan_for(
+    kernel: Kernel, inputs: Sequence[torch.Tensor], numbers: Callable[[], Sequence[float]] = tuple
+) -> tuple[_C.JobPlan | None, list[OutputDescription]]:
+    """The job plan of a kernel for inputs with these layouts, None if there is nothing to run; and its outputs.
+
+    ``numbers`` returns the runtime scalars of the first launch.
+    """
+    text = kernel.to_json()
+    plan, code = _prepared(text, inputs)
+    if observers:
+        _tell(Prepared(text, inputs, numbers(), plan, code))
+    return plan, [allocation(output) for output in code["outputs"]]
+
+
+def _tell(prepared: Prepared) -> None:
+    for observer in list(observers):
+        observer(prepared)
+
+
+def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, CompiledDescription]:
     signature = signature_of(inputs)
     how = "loaded from cache"
 
-    def compile_here() -> dict[str, Any]:
+    def compile_here() -> CompiledDescription:
         with whole_imports():
             from .._inductor.compiler import compile_kernel
 
         nonlocal how
         how = "compiled"
-        return compile_kernel(from_json(text), signature)
+        with timed("stage:compile"):
+            return compile_kernel(from_json(text), signature)
 
     start = time.perf_counter()
-    plan, description = kernel_cache.find_or_build(text, signature, compile_here, _prepare)
+    with during("unknown", text=text, signature=signature):
+        plan, description = kernel_cache.find_or_build(text, signature, compile_here, prepare)
     log.info("kernel %s: %s in %.1f ms", description["name"], how, 1000 * (time.perf_counter() - start))
     return plan, description
 
 
-def _prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
-    """The job plan of a description. One from disk may be wrong: this fails then, and not a launch."""
+def prepare(description: CompiledDescription) -> tuple[_C.JobPlan | None, CompiledDescription]:
+    """The job plan of a description. One from disk may be damaged: that must fail here, and not at a launch."""
     for size, stride in description["inputs"]:
         _check_place(size, stride)
     for output in description["outputs"]:
         _check_place(output["size"], output["stride"])
-        if not isinstance(_allocation(output)["dtype"], torch.dtype):
+        if not isinstance(allocation(output)["dtype"], torch.dtype):
             raise TypeError(f"an output has the dtype {output['dtype']!r}")
-    # Tensors of no elements have no memory to launch with, and nothing to do.
+    # A kernel whose tensors have no elements has no steps, and no memory to launch with.
     runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
-    return _C.prepare_kernel(description) if runs else None, description
+    with during("compile_backend"), timed("stage:prepare"):
+        return _C.prepare_kernel(description) if runs else None, description
 
 
 class SpyreKernel(_C.CompiledKernel):
-    """A kernel in loop IR. Called with its inputs, gives its outputs; compiles once per signature of its inputs.
+    """A kernel in loop IR. A call with its inputs returns its outputs; it compiles once per signature of its inputs.
 
-    Without a device it runs where its first input is.
+    Without a device it runs on the card of its first input.
     """
 
     def __init__(self, text: str, device: int = -1) -> None:
@@ -70,6 +115,7 @@ class SpyreKernel(_C.CompiledKernel):
         self.occurrences: list[list[tuple[str, ...]]] = []  # in the graph: the FX nodes of each op of the text
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
         self._lock = threading.Lock()
+        _live.add(self)
 
     def occurs(self, nodes: list[tuple[str, ...]]) -> int:
         """Generated code calls it, from these nodes; gives the number of the occurrence."""
@@ -81,10 +127,12 @@ class SpyreKernel(_C.CompiledKernel):
         with self._lock:
             if self.has_variant(inputs):  # another thread was first
                 return
-            with compiling(), logging.artifacts_in(self._artifacts):
+            with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
-            launch = None if plan is None else Launch(plan, code, self, signature_of(inputs))
-            self.add_variant(inputs, code["inputs"], [_allocation(output) for output in code["outputs"]], plan, launch)
+            if observers:
+                _tell(Prepared(self.text, inputs, (), plan, code))
+            launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
+            self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
 
 
 Handler = Callable[[SpyreKernel, tuple[torch.Tensor, ...]], list[torch.Tensor]]
@@ -114,10 +162,11 @@ def _check_place(size: Any, stride: Any) -> None:
         raise TypeError(f"a tensor has the size {size} and the strides {stride}")
 
 
-def _allocation(output: dict[str, Any]) -> dict[str, Any]:
-    """How an output is to be allocated, in the terms of PyTorch."""
+def allocation(output: CompiledOutput) -> OutputDescription:
+    """An output in PyTorch's terms: a compiled description is JSON, which has names of dtypes and formats."""
     given = output["layout"]
     layout = _C.SpyreTensorLayout(
         given["device_size"], given["stride_map"], _C.DataFormats.__members__[given["device_dtype"]]
     )
-    return {**output, "dtype": getattr(torch, output["dtype"]), "layout": layout}
+    dtype = getattr(torch, output["dtype"])
+    return {"size": output["size"], "stride": output["stride"], "dtype": dtype, "layout": layout}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
 from .. import _C
 from ..ir.signature import Argument
-
-if TYPE_CHECKING:
-    from .kernel import SpyreKernel
+from ..kernel_types import CompiledDescription
 
 
 @dataclass(frozen=True)
@@ -19,9 +16,11 @@ class Launch:
     """A job plan that is launched, and the description that it was prepared from."""
 
     plan: _C.JobPlan
-    code: dict[str, Any]
-    kernel: SpyreKernel | None = None  # which was called
-    signature: tuple[Argument, ...] = ()  # how its arguments lay
+    code: CompiledDescription
+    text: str = ""  # of the kernel, in loop IR
+    signature: tuple[Argument, ...] = ()  # layouts and offsets of its arguments
+    # Of the kernel in its graph: the FX nodes of each op of the text.
+    occurrences: list[list[tuple[str, ...]]] = field(default_factory=list)
 
 
 Listener = Callable[[Launch], None]

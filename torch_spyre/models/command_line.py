@@ -118,12 +118,6 @@ def compiler_at_work(thread: int) -> Callable[[], str]:
     return said
 
 
-def peak_memory() -> int:
-    """The most memory that this program had. ``ru_maxrss`` would count that of whoever started it, too."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-
-
 def started_card() -> str:
     """The mode of the card. Settings in the environment that are none are refused before a model is loaded."""
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import resource
 import signal
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from . import host_memory
 from .errors import ModelError
 
 SECONDS = 20.0  # of processor time, for what takes one or two
@@ -101,21 +101,16 @@ def _processor_time(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Asking for more fails inside, where it would end in this process being killed."""
+    """Asking for more fails inside, where it would end in this process being killed. There is no limit where nothing
+    tells how much this process has: its cards alone reserve more addresses than would do for one."""
+    mapped = host_memory.mapped()
+    if mapped is None:
+        yield
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     limits = [mapped + MEMORY, *(each for each in (soft, hard) if each != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def available_memory() -> int | None:
-    """Bytes that this machine has free; None where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

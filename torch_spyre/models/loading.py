@@ -18,7 +18,7 @@ import torch
 
 from .. import device
 from ..model_utils import load_model_to_spyre, opened_tensors
-from . import files, limits, presets
+from . import files, host_memory, limits, presets
 from .command_line import check_there
 from .errors import ModelError
 
@@ -192,7 +192,7 @@ def conjure(source: Source, dtype: torch.dtype) -> Any:
 def check_size(source: Source, on_card: int, on_host: int) -> None:
     """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
     _check_card(source.name, source.numbers * on_card)
-    available = limits.available_memory()
+    available = host_memory.available()
     if available is not None and source.numbers * on_host > available:
         raise ModelError(
             f"{source.name} takes {source.numbers * on_host / 1e9:.1f} GB of this machine's memory, of which "

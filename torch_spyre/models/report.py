@@ -9,7 +9,7 @@ from typing import Any
 from .. import _C, device
 from ..caching import kernel_cache
 from ..units import count, seconds, size
-from .command_line import peak_memory
+from . import host_memory
 from .divergence import Divergence
 from .generation import Generated
 
@@ -31,7 +31,7 @@ class Machine:
             mode=_C.card_mode(),
             card_peak=device.max_memory_allocated(),
             card_total=device.mem_get_info()[1],
-            host_peak=peak_memory(),
+            host_peak=host_memory.peak(),
             fallbacks=device.fallback_counts(),
             kernels=kernel_cache.stats(),
         )

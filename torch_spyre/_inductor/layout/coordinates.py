@@ -84,6 +84,12 @@ class Coordinates:
     jumps: list[tuple[int, int, bool]] = field(default_factory=list)
     tile_steps: list[list[int]] = field(default_factory=list)  # steps along the loops around the op
 
+    def __str__(self) -> str:
+        tiles = f" tiles {self.tile_steps}" if self.tile_steps else ""
+        return f"{self.constant}+{self.steps}{tiles}" + "".join(
+            f" jumps {step} along {dim}" for dim, step, _ in self.jumps
+        )
+
     def inside(self, across: tuple[int, ...]) -> list[list[int]]:
         """The steps within one core's LX. A loop that moves ``across`` cores moves nowhere inside one."""
         return [

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..._C import SpyreTensorLayout, canonical_layout
 from ...card.description import STICK_BYTES
+from ...kernel_types import PlannerReport
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
+from ..verification import Verified
 from .coordinates import Coordinates, Operand, Placement, placement
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class DeviceOp:
 
     loop_op: LoopOp
     counts: list[int]  # points of each loop
-    origins: list[int]  # the loop of ``loop_op`` that each loop is part of
+    origins: list[int]  # the loop of ``loop_op`` that each loop is part of; -1 if that has none
     operands: list[Coordinates]
     reduced: int  # how many of the last loops are folded
     slices: list[int] = field(default_factory=list)  # cores per loop
@@ -40,8 +42,7 @@ class DeviceOp:
 
     def __str__(self) -> str:
         shown = ", ".join(
-            f"{access.buffer}@{operand.constant}+{operand.steps}"
-            for access, operand in zip(self.accesses(), self.operands, strict=True)
+            f"{access.buffer}@{operand}" for access, operand in zip(self.accesses(), self.operands, strict=True)
         )
         return f"{self.loop_op.name} over {self.counts} by {self.slices or 'no'} cores: {shown}"
 
@@ -90,14 +91,23 @@ class Plan:
     moves: list[Move] = field(default_factory=list)
     planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster
-    planner: dict[str, Any] = field(default_factory=dict)  # how good the plan is by the planner's own account
+    planner: PlannerReport = field(default_factory=PlannerReport)  # how good the plan is by the planner's own account
     specs: list[OpSpec | LoopSpec] = field(default_factory=list)
+    verified: Verified = field(default_factory=Verified)
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)
 
     def of(self, kernel: Kernel, layouts: dict[str, SpyreTensorLayout]) -> Plan:
         """A plan of another kernel with the same arguments and limits, before it has device ops."""
         return Plan(
-            kernel, self.offsets, layouts, self.cores, self.span, self.storages, self.arguments, self.fold_orders
+            kernel,
+            self.offsets,
+            layouts,
+            self.cores,
+            self.span,
+            self.storages,
+            self.arguments,
+            self.fold_orders,
+            verified=self.verified,
         )
 
     def copy(self) -> Plan:

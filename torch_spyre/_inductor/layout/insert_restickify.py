@@ -355,9 +355,9 @@ def _rows_first(op: LoopOp, loops: list[int]) -> list[int]:
 
 
 def merged(op: LoopOp) -> LoopOp:
-    """The same move with loops that go on evenly as one; tile loops stay."""
+    """The same move with loops that go on evenly as one, which then has no name; tile loops stay."""
     accesses = [*(a for a in op.ins if isinstance(a, Access)), op.out]
-    loops: list[tuple[int, list[int]]] = []
+    loops: list[tuple[int, list[int], str]] = []
     for i, n in enumerate(op.sizes):
         steps = [a.strides[i] for a in accesses]
         if n == 1:
@@ -365,11 +365,12 @@ def merged(op: LoopOp) -> LoopOp:
         if len(loops) > len(op.tile_loops) and all(
             outer == n * inner for outer, inner in zip(loops[-1][1], steps, strict=True)
         ):
-            loops[-1] = (loops[-1][0] * n, steps)
+            loops[-1] = (loops[-1][0] * n, steps, "")
         else:
-            loops.append((n, steps))
-    moved = [replace(a, strides=tuple(steps[k] for _, steps in loops)) for k, a in enumerate(accesses)]
-    return replace(op, sizes=tuple(n for n, _ in loops), ins=tuple(moved[:-1]), out=moved[-1])
+            loops.append((n, steps, op.names[i] if op.names else ""))
+    moved = [replace(a, strides=tuple(steps[k] for _, steps, _ in loops)) for k, a in enumerate(accesses)]
+    names = tuple(name for _, _, name in loops) if op.names else ()
+    return replace(op, sizes=tuple(n for n, _, _ in loops), ins=tuple(moved[:-1]), out=moved[-1], names=names)
 
 
 def folds_whole(op: LoopOp, pieces: list[Piece]) -> bool:

@@ -178,13 +178,18 @@ class Kernel:
     def __str__(self) -> str:
         lines = [f"kernel {self.name}"]
         for b in self.buffers.values():
-            lines.append(f"  {b.kind} {b.name}: {_short(b.dtype)}{list(b.size)} strides {list(b.stride)}")
+            order = "" if b.order is None else f" order {list(b.order)}"
+            lines.append(
+                f"  {b.kind} {b.name}: {_short(b.dtype)}{_named(b.size, b.names)} strides {list(b.stride)}{order}"
+            )
         for op in self.ops:
-            folded = f" fold {op.reduced}" if op.reduced else ""
             ins = ", ".join(_text(access) for access in op.ins)
             extra = f" [{', '.join(map(str, op.parameters))}]" if op.parameters else ""
+            folded = f" fold {op.reduced}" if op.reduced else ""
             indirect = "".join(f" via {i.operand}:{i.extent}*{i.stride}" for i in op.indirect)
-            lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {list(op.sizes)}{folded}{indirect}")
+            tiles = "".join(f" tiles {scope}:{count}" for scope, count in op.tile_loops)
+            loops = f"{_named(op.sizes, op.names)}{folded}{indirect}{tiles}"
+            lines.append(f"  {_text(op.out)} = {op.name}({ins}){extra} over {loops}")
         return "\n".join(lines)
 
 
@@ -201,11 +206,16 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _named(sizes: tuple[int, ...], names: tuple[str, ...]) -> str:
+    """[M 4, 64]: the first is called M."""
+    return f"[{', '.join(f'{name} {n}'.lstrip() for n, name in zip(sizes, names or [''] * len(sizes), strict=False))}]"
+
+
 def _text(access: Access | Constant) -> str:
     if isinstance(access, Constant):
         return str(access.value) if isinstance(access.value, RuntimeScalar) else f"{access.value:g}"
     offset = f"{access.offset}+" if access.offset else ""
-    return f"{access.buffer}[{offset}{'·'.join(map(str, access.strides))}]"
+    return f"{access.buffer}[{offset}{','.join(map(str, access.strides))}]"
 
 
 def _op_fields(op: LoopOp) -> dict[str, Any]:

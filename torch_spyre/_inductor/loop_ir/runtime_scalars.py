@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ... import _C
 from .ir import RuntimeScalar
 
 # Which number of the call, whether its sign is changed, and the dtype that it is then rounded to as a tensor would be.
@@ -102,3 +103,14 @@ def stand_ins(numbers: Sequence[Any], defaults: Sequence[Any]) -> tuple[list[Sca
     recipes: list[Recipe] = []
     pairs = enumerate(zip(numbers, defaults, strict=True))
     return [ScalarStandIn(type(n), default, (i, False, None), recipes) for i, (n, default) in pairs], recipes
+
+
+def given_to_launch(numbers: Sequence[Any], recipes: Sequence[Recipe]) -> list[float]:
+    """What a launch takes of the numbers of a call: as the runtime computes it for every call."""
+
+    def one(recipe: Recipe) -> float:
+        index, negated, dtype = recipe
+        value = -float(numbers[index]) if negated else float(numbers[index])
+        return value if dtype is None else _C.round_to_device(value, dtype)
+
+    return [one(recipe) for recipe in recipes]

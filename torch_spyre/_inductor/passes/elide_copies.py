@@ -15,6 +15,7 @@ from ..._C import get_device_dtype
 from .. import config
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
 from ..loop_ir.affine import composed, dims_between
+from ..loop_ir.overlaps import moving
 
 
 def elide_copies(kernel: Kernel) -> None:
@@ -50,7 +51,7 @@ def _in_place(op: LoopOp) -> bool:
     source = op.ins[0] if op.name == "copy" else None
     if not isinstance(source, Access) or (source.buffer, source.offset) != (op.out.buffer, op.out.offset):
         return False
-    return _moving(source, op) == _moving(op.out, op)
+    return moving(source, op) == moving(op.out, op)
 
 
 def _elided(
@@ -117,11 +118,7 @@ def _reads_where_it_writes(op: LoopOp, copy: LoopOp) -> bool:
         return copy.out.buffer not in op.reads()
     out = _moved_access(op.out, op.sizes, copy)
     same = [a for a in op.ins if isinstance(a, Access) and a.buffer == copy.out.buffer]
-    return out is not None and all(a.offset == out.offset and _moving(a, op) == _moving(out, op) for a in same)
-
-
-def _moving(access: Access, op: LoopOp) -> list[int]:
-    return [stride for stride, size in zip(access.strides, op.sizes, strict=True) if size > 1]
+    return out is not None and all(a.offset == out.offset and moving(a, op) == moving(out, op) for a in same)
 
 
 def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..loop_ir import Access, Kernel, LoopOp
+from ..loop_ir.overlaps import overlaps
 
 
 def separate_overlaps(kernel: Kernel) -> None:
     """After: an op reads its output buffer only point by point, each point exactly where it writes it."""
     ops: list[LoopOp] = []
     for op in kernel.ops:
-        if not _overlaps(op):
+        if not overlaps(op):
             ops.append(op)
         elif op.row.is_scatter:
             # The table keeps what is not written, so it is the values that move out of the way.
@@ -35,16 +36,3 @@ def separate_overlaps(kernel: Kernel) -> None:
 def _temporary(kernel: Kernel, sizes: tuple[int, ...], like: str) -> Access:
     buffer = kernel.internal(kernel.buffers[like].dtype, sizes)
     return Access(buffer.name, buffer.stride)
-
-
-def _overlaps(op: LoopOp) -> bool:
-    same = [a for a in op.ins if isinstance(a, Access) and a.buffer == op.out.buffer]
-    if not same:
-        return False
-    if not op.row.is_pointwise:
-        return True
-    return any(a.offset != op.out.offset or _moving(a, op) != _moving(op.out, op) for a in same)
-
-
-def _moving(access: Access, op: LoopOp) -> tuple[int, ...]:
-    return tuple(stride for stride, size in zip(access.strides, op.sizes, strict=True) if size > 1)

@@ -105,6 +105,9 @@ def _hinted(plan: Plan, op: DeviceOp) -> list[int] | None:
         if not loops:
             raise Unsupported(f"{hint}: it has no dimension {name}{where}; named_dims=[...] names those of a result")
         loop = max(loops, key=lambda i: op.counts[i])
+        row = op.loop_op.row
+        if loop >= kept - row.is_scan and not (row.is_reduction or row.is_matmul):
+            raise Unsupported(f"{hint}: to {row.name} all of {name} is one row, which cores do not share{where}")
         quantum = quantum_of(op, loop, strides)
         if not quantum or most_slices(op.counts[loop], ceil_div(op.counts[loop], quantum), quantum, cores) != cores:
             raise Unsupported(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan
@@ -38,6 +40,36 @@ def last_needed(plan: Plan, first: int, last: int) -> int:
     while last + 1 < len(plan.device_ops) and plan.device_ops[last + 1].loop_op.tile_loops[:1] == loops[:1]:
         last += 1
     return last
+
+
+def lifetimes(plan: Plan, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The first and the last op at which these buffers are needed; those that no op uses are left out."""
+    wanted = set(names)
+    found: dict[str, tuple[int, int]] = {}
+    for at, op in enumerate(plan.device_ops):
+        for access in op.accesses():
+            if access.buffer in wanted:
+                found[access.buffer] = (found.get(access.buffer, (at, at))[0], at)
+    for begin, end in _tile_loops(plan):
+        for name, (first, last) in found.items():
+            if begin <= last and first <= end and not begin <= first <= last <= end:
+                found[name] = (min(first, begin), max(last, end))
+    return found
+
+
+def _tile_loops(plan: Plan) -> list[tuple[int, int]]:
+    """The first and the last op of every tile loop, inner loops first.
+
+    What is alive in and outside of a loop is alive in all of it: the next iteration begins at its first op again.
+    """
+    loops_of = [op.loop_op.tile_loops for op in plan.device_ops]
+    found = []
+    for depth in range(max(map(len, loops_of), default=0), 0, -1):
+        for loops, group in groupby(range(len(loops_of)), key=lambda at: loops_of[at][:depth]):
+            inside = list(group)
+            if len(loops) == depth:
+                found.append((inside[0], inside[-1]))
+    return found
 
 
 def takes_the_place_of(plan: Plan, op: DeviceOp, old: str) -> bool:

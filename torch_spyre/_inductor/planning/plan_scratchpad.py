@@ -20,7 +20,7 @@ from .relayout import moves
 
 
 @dataclass
-class _Resident:
+class Resident:
     """A buffer that may stay: its place, and the first and the last op that it lives at."""
 
     name: str
@@ -33,7 +33,7 @@ class _Resident:
 class _Slot:
     """A place in LX for buffers that take it over from one another, each at the op that reads the one before."""
 
-    members: list[_Resident]
+    members: list[Resident]
     address: int = 0
 
     @property
@@ -75,14 +75,14 @@ def _place_all(plan: Plan) -> None:
     budget = resident_budget()
     slots: list[_Slot] = []
     for name, shown in uses_of(plan).items():
-        resident = _resident(plan, name, shown)
-        if resident is None or resident.there.bytes > budget:
+        mine = resident(plan, name, shown)
+        if mine is None or mine.there.bytes > budget:
             continue
-        taken = next((slot for slot in slots if _is_taken_over(plan, slot.members[-1], resident)), None)
+        taken = next((slot for slot in slots if is_taken_over(plan, slot.members[-1], mine)), None)
         if taken is None:
-            slots.append(_Slot([resident]))
+            slots.append(_Slot([mine]))
         else:
-            taken.members.append(resident)
+            taken.members.append(mine)
     placed: list[_Slot] = []
     for slot in sorted(slots, key=lambda slot: -slot.bytes):
         for other in sorted((each for each in placed if each.meets(slot)), key=lambda each: each.address):
@@ -94,7 +94,7 @@ def _place_all(plan: Plan) -> None:
             plan.lx.update((each.name, (slot.address, each.there)) for each in slot.members)
 
 
-def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
+def resident(plan: Plan, name: str, shown: list[Use]) -> Resident | None:
     """None if some core would look for what another one wrote."""
     if not shown[0].writes or all(use.writes for use in shown) or plan.placement(name).replicas:
         return None
@@ -111,10 +111,10 @@ def _resident(plan: Plan, name: str, shown: list[Use]) -> _Resident | None:
     there = lx_placement(written, read)
     if there is None:
         return None
-    return _Resident(name, there, shown[0].at, last_needed(plan, shown[0].at, shown[-1].at))
+    return Resident(name, there, shown[0].at, last_needed(plan, shown[0].at, shown[-1].at))
 
 
-def _is_taken_over(plan: Plan, old: _Resident, new: _Resident) -> bool:
+def is_taken_over(plan: Plan, old: Resident, new: Resident) -> bool:
     """Whether the op that makes the new one reads the old one for the last time, element by element. What was made
     in front of a loop is read again by its next iteration."""
     maker, reader = plan.device_ops[old.first], plan.device_ops[new.first]

@@ -72,9 +72,7 @@ def _no_room(plan: Plan, shown: list[Use], there: LxPlacement, uses: dict[str, l
     taken = {
         name: placement.bytes
         for name, (_, placement) in plan.lx.items()
-        if name in uses
-        and uses[name][0].at <= last
-        and first <= last_needed(plan, uses[name][0].at, uses[name][-1].at)
+        if name in uses and uses[name][0].at <= last and first <= last_needed(plan, uses[name][0].at, uses[name][-1].at)
     }
     largest = sorted(taken, key=lambda name: -taken[name])[:3]
     return (

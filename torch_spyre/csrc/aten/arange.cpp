@@ -4,9 +4,9 @@
 #include <torch/library.h>
 
 #include "aten/resize.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "runtime/launch.h"
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 

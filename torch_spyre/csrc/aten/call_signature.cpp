@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/storage_view.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

@@ -15,14 +15,14 @@
 #include <sstream>
 
 #include "aten/factories.h"
-#include "runtime/allocator.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/logging.h"
-#include "runtime/origin.h"
-#include "runtime/storage_view.h"
-#include "runtime/streams.h"
-#include "runtime/upload.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
+#include "runtime/calls/origin.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/allocator.h"
+#include "runtime/storage/storage_view.h"
+#include "runtime/storage/upload.h"
 
 namespace torch_spyre {
 

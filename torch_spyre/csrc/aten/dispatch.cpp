@@ -15,8 +15,8 @@
 #include "aten/host_fallback.h"
 #include "aten/op_call.h"
 #include "aten/sparse_and_nested.h"
-#include "runtime/device.h"
-#include "runtime/origin.h"
+#include "runtime/calls/origin.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

@@ -8,11 +8,12 @@
 #include <unordered_map>
 
 #include "aten/call_signature.h"
+#include "aten/op_listener.h"
 #include "aten/resize.h"
 #include "python/eager_compiler.h"
+#include "runtime/calls/origin.h"
 #include "runtime/launch.h"
-#include "runtime/origin.h"
-#include "runtime/scalars.h"
+#include "runtime/numbers/scalars.h"
 
 namespace torch_spyre {
 
@@ -85,6 +86,7 @@ void run(const EagerKernel& kernel, const CallSignature& call, size_t arguments,
     for (const at::Tensor& output : outputs) tensors.push_back(&output);
     launch_jobplan(kernel.plan, tensors, scalars);
     launched.fetch_add(1, std::memory_order_relaxed);
+    notify_op_listener(*kernel.op, kernel.plan, "");
   }
   for (const auto& [target, source] : kernel.copies) call.tensors[target]->copy_(outputs[source]);
   c10::SmallVector<c10::IValue, 4> results;

@@ -3,9 +3,9 @@
 #include <ATen/EmptyTensor.h>
 #include <torch/library.h>
 
-#include "runtime/device.h"
-#include "runtime/storage.h"
-#include "runtime/storage_view.h"
+#include "runtime/device/device.h"
+#include "runtime/storage/storage.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

@@ -7,8 +7,9 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/blocking.h"
-#include "runtime/logging.h"
+#include "aten/op_listener.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
 
 namespace torch_spyre {
 
@@ -69,6 +70,7 @@ void report_fallback(const std::string& op, const std::string& reason, FallbackM
     ++counts[op];
   }
   if (logging_enabled()) log_line("CPU fallback: " + op);
+  notify_op_listener(op, nullptr, reason);
 }
 
 }  // namespace torch_spyre

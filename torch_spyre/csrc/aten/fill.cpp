@@ -3,13 +3,13 @@
 #include <torch/library.h>
 
 #include "aten/copy.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/logging.h"
-#include "runtime/origin.h"
-#include "runtime/scalars.h"
-#include "runtime/storage_view.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
+#include "runtime/calls/origin.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/numbers/scalars.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

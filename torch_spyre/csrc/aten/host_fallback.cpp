@@ -15,10 +15,10 @@
 #include "aten/op_call.h"
 #include "aten/resize.h"
 #include "aten/sparse_and_nested.h"
-#include "runtime/device.h"
-#include "runtime/generator.h"
-#include "runtime/storage_view.h"
-#include "runtime/streams.h"
+#include "runtime/device/device.h"
+#include "runtime/device/generator.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

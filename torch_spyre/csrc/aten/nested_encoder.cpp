@@ -12,8 +12,8 @@
 
 #include "aten/dispatch.h"
 #include "aten/sparse_and_nested.h"
-#include "runtime/dtypes.h"
-#include "runtime/storage.h"
+#include "runtime/numbers/dtypes.h"
+#include "runtime/storage/storage.h"
 
 namespace torch_spyre {
 

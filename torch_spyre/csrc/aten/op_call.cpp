@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

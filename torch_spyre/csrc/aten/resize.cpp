@@ -4,7 +4,7 @@
 #include <torch/library.h>
 
 #include "aten/factories.h"
-#include "runtime/storage_resize.h"
+#include "runtime/storage/storage_resize.h"
 
 namespace torch_spyre {
 

@@ -34,7 +34,7 @@
 #include <torch/library.h>
 
 #include "aten/dispatch.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace torch_spyre {
 

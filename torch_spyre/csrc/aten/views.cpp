@@ -11,8 +11,8 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "runtime/device.h"
-#include "runtime/storage_resize.h"
+#include "runtime/device/device.h"
+#include "runtime/storage/storage_resize.h"
 
 namespace torch_spyre {
 

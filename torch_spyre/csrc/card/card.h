@@ -23,7 +23,12 @@
 #include "card/program/limits.h"
 #include "card/program/program.h"
 #include "card/program/program_time.h"
+#include "card/program/use_of_units.h"
 #include "card/program/validate.h"
+#include "card/runtime/submission.h"
+#include "card/runtime/tensor_info.h"
+#include "card/telemetry/meter.h"
+#include "card/telemetry/publisher.h"
 
 namespace spyre {
 
@@ -39,8 +44,9 @@ struct Options {
   int threads = 0;                 // 0: one per host core
   bool launch_blocking = false;    // every launch and copy waits until it is carried out
   std::string hardware_file;
+  std::string counters_directory{};  // where other processes find the counters; empty: nowhere
   // Reads SPYRE_CARD, FLEX_DEVICE, AIU_WORLD_SIZE, SPYRE_DEVICES, SPYRE_MEMORY_GB, SENCORES, SPYRE_THREADS,
-  // SPYRE_LAUNCH_BLOCKING.
+  // SPYRE_LAUNCH_BLOCKING, SPYRE_SMI.
   // Throws ConfigurationError naming the variable.
   static Options from_environment(const std::string& hardware_file);
 };
@@ -75,7 +81,8 @@ struct FusionGroup;  // fusion/fusion_group.h
 
 class Card {
  public:
-  Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine);
+  Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine,
+       CardCounters& counters);
   ~Card();
 
   int index() const { return index_; }
@@ -88,6 +95,7 @@ class Card {
   const CardLimits& limits() const { return limits_; }
   Stream& stream(int id);
   const Progress& progress() const { return progress_; }
+  const CardCounters& counters() const { return counters_; }
 
   Block* allocate(uint64_t bytes);
 
@@ -124,7 +132,8 @@ class Card {
     Memory::Effect effect = Memory::Effect::reads;
   };
   using Uses = std::initializer_list<Used>;
-  void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no);
+  void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no,
+              const Transfer* transfer = nullptr);
   void wait_for(Stream& stream, uint64_t sequence, const bool& ran);
   // Raises Dropped if an interrupt left one of these without contents; gives the interrupts there were.
   uint64_t check_contents(std::span<const Held> used) const;
@@ -151,6 +160,8 @@ class Card {
   const CardLimits limits_;
   Engine& engine_;
   const Clock clock_;
+  CardCounters& counters_;
+  Meter meter_;
   Progress progress_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::array<std::atomic<uint64_t>, kStreams> last_written_{};  // by stream: serial of the block written last, or 0
@@ -174,6 +185,7 @@ class Runtime {
   Card& card(int index);
   Memory& pinned() { return *pinned_; }
   Engine& engine() { return *engine_; }
+  Publisher& publisher() { return *publisher_; }
   const Options& options() const { return options_; }
 
   // Asked now and then by every wait of this process.
@@ -185,6 +197,7 @@ class Runtime {
  private:
   Options options_;
   Hardware hardware_;
+  std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Memory> pinned_;
   std::vector<std::unique_ptr<Card>> cards_;

@@ -3,6 +3,7 @@
 #include "aten/eager_kernels.h"
 #include "aten/fallback_policy.h"
 #include "aten/op_call.h"
+#include "aten/op_listener.h"
 #include "card/card.h"
 #include "python/bindings.h"
 #include "python/compiled_call.h"
@@ -10,8 +11,9 @@
 #include "python/layout_guard.h"
 #include "python/measure.h"
 #include "python/step_times.h"
-#include "runtime/argument_placement.h"
+#include "runtime/device/device.h"
 #include "runtime/launch.h"
+#include "runtime/storage/argument_placement.h"
 
 namespace py = pybind11;
 
@@ -112,6 +114,15 @@ void bind_kernels(py::module_& m) {
   // Internal
   bind_compiled_kernels(m);
   m.def("time_of_steps", &time_of_steps, py::arg("steps"), py::arg("fresh") = std::vector<int>());
+  m.def(
+      "bound_by",
+      [](bool on_matrix_unit, double start_us, double compute_us, double memory_us, double ring_us,
+         int64_t dram_bytes) {
+        spyre::StepTime time{1000 * start_us, 1000 * compute_us, 1000 * memory_us, 0, 1000 * ring_us, dram_bytes};
+        return card(-1).clock().bound_by(time, on_matrix_unit);
+      },
+      py::arg("on_matrix_unit"), py::arg("start_us"), py::arg("compute_us"), py::arg("memory_us"), py::arg("ring_us"),
+      py::arg("dram_bytes"));
   m.def("layout_guard", &layout_guard, py::arg("tensor"));
   m.def("argument_placements", &placements_of, py::arg("tensors"));
   m.def(
@@ -123,6 +134,7 @@ void bind_kernels(py::module_& m) {
       },
       py::arg("name"), py::arg("overload"));
   m.def("kernel_counts", &kernel_counts);
+  m.def("set_op_listener", &set_op_listener, py::arg("listener"));
   m.def("forget_kernels", &forget_kernels);
   m.def("tile_ops", &tile_op_rows);
   bind_fallback(m);

@@ -5,10 +5,10 @@
 #include "aten/copy.h"
 #include "aten/factories.h"
 #include "python/bindings.h"
-#include "runtime/device.h"
-#include "runtime/dtypes.h"
-#include "runtime/scalars.h"
-#include "runtime/storage_view.h"
+#include "runtime/device/device.h"
+#include "runtime/numbers/dtypes.h"
+#include "runtime/numbers/scalars.h"
+#include "runtime/storage/storage_view.h"
 
 namespace py = pybind11;
 

@@ -1,10 +1,11 @@
 #include "aten/eager_kernels.h"
 #include "card/card.h"
+#include "profiler/recorder.h"
 #include "python/bindings.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/generator.h"
-#include "runtime/interrupts.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/interrupts.h"
+#include "runtime/device/device.h"
+#include "runtime/device/generator.h"
 
 namespace py = pybind11;
 
@@ -64,6 +65,7 @@ void add_callback(int device, int stream, py::function body) {
 }  // namespace
 
 void bind_runtime(py::module_& m) {
+  m.attr("failure_listeners") = py::handle(failure_listeners());
   m.def("set_hardware_file", &spyre::Runtime::set_hardware_file, py::arg("path"));
   m.def(
       "start_runtime", [] { spyre::Runtime::get(); },
@@ -100,6 +102,13 @@ void bind_runtime(py::module_& m) {
   m.def("card_cores", [](int index) { return card(device_index(index)).cores(); });
   m.def("card_memory", [](int index) { return card(device_index(index)).memory().capacity(); });
   m.def("memory_snapshot", &memory_snapshot);
+  m.def(
+      "card_counters",
+      [](int index) {
+        const spyre::CardCounters& counters = card(device_index(index)).counters();
+        return py::bytes(reinterpret_cast<const char*>(&counters), sizeof(counters));
+      },
+      "Return a card's counters as `spyre smi` reads them.", py::arg("device"));
   m.def("physical_index", [](int index) { return card(device_index(index)).physical(); });
   m.def("simd_level", &spyre::simd_level);
   m.def(
@@ -110,6 +119,8 @@ void bind_runtime(py::module_& m) {
       },
       "Return the modelled time at the end of a stream's queue, in nanoseconds.", py::arg("device"), py::arg("stream"));
   m.def("default_generator", [](int device) { return default_generator(device_index(device)); });
+  m.def("profiler_row_limit", &profiler::row_limit);
+  m.def("set_profiler_row_limit", &profiler::set_row_limit, py::arg("rows"));
   m.def("add_callback", &add_callback, py::arg("device"), py::arg("stream"), py::arg("function"),
         "Queue a call of a function on a stream. What it raises is raised by the next call that waits for the stream.");
 }

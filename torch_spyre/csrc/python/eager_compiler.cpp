@@ -5,8 +5,8 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "runtime/blocking.h"
-#include "runtime/origin.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/origin.h"
 
 namespace py = pybind11;
 

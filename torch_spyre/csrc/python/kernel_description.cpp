@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "card/card.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace py = pybind11;
 

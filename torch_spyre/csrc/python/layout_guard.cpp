@@ -3,7 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 namespace py = pybind11;
 

@@ -11,9 +11,9 @@
 #include <immintrin.h>
 #endif
 
-#include "runtime/device.h"
-#include "runtime/dtypes.h"
-#include "runtime/storage_view.h"
+#include "runtime/device/device.h"
+#include "runtime/numbers/dtypes.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

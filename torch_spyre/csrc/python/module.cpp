@@ -3,7 +3,7 @@
 #include "aten/sparse_and_nested.h"
 #include "card/card.h"
 #include "python/bindings.h"
-#include "runtime/interrupts.h"
+#include "runtime/calls/interrupts.h"
 
 namespace py = pybind11;
 

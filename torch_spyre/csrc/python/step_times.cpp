@@ -4,7 +4,7 @@
 
 #include "card/card.h"
 #include "python/kernel_description.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace py = pybind11;
 

@@ -2,11 +2,11 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "runtime/allocator.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/dtypes.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/numbers/dtypes.h"
+#include "runtime/storage/allocator.h"
 
 namespace torch_spyre {
 

@@ -1,10 +1,10 @@
 // The hooks through which PyTorch's device-agnostic code reaches the device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-#include "runtime/allocator.h"
-#include "runtime/device.h"
-#include "runtime/generator.h"
-#include "runtime/storage_resize.h"
+#include "runtime/device/device.h"
+#include "runtime/device/generator.h"
+#include "runtime/storage/allocator.h"
+#include "runtime/storage/storage_resize.h"
 
 namespace torch_spyre {
 

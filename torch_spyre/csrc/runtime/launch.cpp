@@ -1,11 +1,10 @@
 #include "runtime/launch.h"
 
-#include "card/runtime/tensor_info.h"
-#include "runtime/blocking.h"
-#include "runtime/device.h"
-#include "runtime/logging.h"
-#include "runtime/storage_view.h"
-#include "runtime/streams.h"
+#include "runtime/calls/blocking.h"
+#include "runtime/calls/logging.h"
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 

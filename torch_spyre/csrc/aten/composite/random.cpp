@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "aten/dispatch.h"
-#include "runtime/generator.h"
+#include "runtime/device/generator.h"
 
 namespace torch_spyre {
 

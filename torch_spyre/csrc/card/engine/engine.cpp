@@ -188,7 +188,9 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
   if (!stream.listed) streams_.push_back(&stream), stream.listed = true;
   const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1, std::memory_order_acq_rel) + 1;
   stream.time += item.task.duration;
+  if (item.task.end) *item.task.end = stream.time;
   if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
+  if (stream.meter) stream.meter->submitted(stream.id, sequence, stream.time, item.task.duration, item.task.usage);
   if (item.record) {
     item.record->time = stream.time;
     item.record->sequence = sequence;
@@ -196,7 +198,7 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
   if (immediate_) {
     if (item.task.run) carry_out(lock, stream, item.task);
     if (item.record) item.record->done = true;
-    stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release);
+    complete(stream);
     return sequence;
   }
   stream.items.push_back(std::move(item));
@@ -266,6 +268,8 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   const bool in_callback = task.on_host && !dropped;
   // A callback may take as long as it likes: there is a worker for the rest.
   if (in_callback && ++in_callbacks_ >= workers_.size() && !immediate_ && !stopping_) add_worker();
+  Meter* const meter = task.on_host || skipped || immediate_ ? nullptr : stream.meter;
+  if (meter) meter->begin();
   ++computing_;
   lock.unlock();
   Stream* const outer = std::exchange(current_stream, &stream);
@@ -284,6 +288,7 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   current_stream = outer;
   lock.lock();
   --computing_;
+  if (meter) meter->end();
   if (in_callback) --in_callbacks_;
   if (stream.stop.exchange(false)) stopped_.notify_all();
   if (!error) return;
@@ -297,6 +302,11 @@ void Engine::carry_out(Lock& lock, Stream& stream, Task& task) {
   lock.lock();
 }
 
+void Engine::complete(Stream& stream) {
+  const uint64_t completed = stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release) + 1;
+  if (stream.meter) stream.meter->completed(stream.id, completed);
+}
+
 void Engine::finish(Stream& stream, Stream::Item& item) {
   bool others = false;
   if (item.record) {
@@ -306,7 +316,7 @@ void Engine::finish(Stream& stream, Stream::Item& item) {
     item.record->waiters.clear();
   }
   stream.items.pop_front();
-  stream.progress->completed[stream.id].fetch_add(1, std::memory_order_release);
+  complete(stream);
   if (stream.items.empty()) {
     stream.state = Stream::State::idle;
   } else {

@@ -13,10 +13,12 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "card/clock/clock.h"
 #include "card/memory/memory.h"
+#include "card/telemetry/meter.h"
 
 namespace spyre {
 
@@ -25,10 +27,17 @@ struct Stream;
 struct Task {
   std::function<void()> run;
   Picoseconds duration = 0;
-  bool on_host = false;  // a host callback: runs in every mode, and behind a failed task too
-  bool* ran = nullptr;   // set when the task is carried out, and not when it is skipped behind a failed one
-  Origin origin{};       // set by submit()
+  bool on_host = false;          // a host callback: runs in every mode, and behind a failed task too
+  bool* ran = nullptr;           // set when the task is carried out, and not when it is skipped behind a failed one
+  Origin origin{};               // set by submit()
+  const Usage* usage = nullptr;  // for the counters; looked at by submit() alone
+  Picoseconds* end = nullptr;    // set by submit() to the modelled time at its end
 };
+
+// One that takes as long as its use of the card's parts says; `usage` outlives the call of submit().
+inline Task task_of(std::function<void()> run, const Usage& usage) {
+  return {.run = std::move(run), .duration = usage.busy_ps, .usage = &usage};
+}
 
 // Of what this thread submits.
 Origin& current_origin();
@@ -52,6 +61,7 @@ struct Stream {
   int card, id;
   bool high_priority;
   Progress* progress;
+  Meter* meter = nullptr;  // null: nobody counts
   Picoseconds time = 0;
 
   struct Item {
@@ -134,6 +144,7 @@ class Engine {
   void make_ready(Stream& stream);
   void step(Lock& lock, Stream& stream);  // carries out the stream's first item
   void carry_out(Lock& lock, Stream& stream, Task& task);
+  static void complete(Stream& stream);
   void finish(Stream& stream, Stream::Item& item);
   void wake_waiters(const Stream& stream);
 

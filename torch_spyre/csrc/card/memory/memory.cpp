@@ -115,6 +115,7 @@ struct Memory::State {
   std::byte* base = nullptr;
   mutable std::mutex mutex;
   MemoryStats stats;
+  MemoryCounters* counters = nullptr;
 
   std::map<uint64_t, uint64_t> ranges;  // free addresses, offset to bytes; never joined across a segment's border
   std::map<uint64_t, Chunk> chunks;     // by offset
@@ -129,6 +130,13 @@ struct Memory::State {
 
   std::deque<Node> nodes;
   Node* unused_nodes = nullptr;
+
+  void count() {
+    if (!counters) return;
+    counters->allocated.set(stats.allocated_bytes.current);
+    counters->peak.set(stats.allocated_bytes.peak);
+    counters->reserved.set(stats.reserved_bytes.current);
+  }
 
   Node* new_node(Chunk& chunk, uint64_t offset, uint64_t bytes, Block* previous, Block* next) {
     Node* node = unused_nodes ? std::exchange(unused_nodes, unused_nodes->below) : &nodes.emplace_back();
@@ -413,6 +421,7 @@ Block* Memory::allocate(uint64_t bytes) {
     state.release_free_chunks();
     node = state.place(rounded);
   }
+  state.count();
   if (!node) throw state.out_of_memory(bytes);
   lock.unlock();
   state.poison(node);
@@ -435,6 +444,7 @@ void Memory::release(Block* block) noexcept {
   ++state_->pending_blocks;
   state_->stats.pending_bytes += static_cast<int64_t>(block->bytes);
   state_->settle(node);
+  state_->count();
 }
 
 namespace {
@@ -501,6 +511,13 @@ void Memory::empty_cache() {
   std::lock_guard lock(state_->mutex);
   state_->reclaim();
   state_->release_free_chunks();
+  state_->count();
+}
+
+void Memory::count(MemoryCounters* counters) {
+  std::lock_guard lock(state_->mutex);
+  state_->counters = counters;
+  state_->count();
 }
 
 MemoryStats Memory::stats() const {
@@ -532,6 +549,7 @@ std::vector<ChunkState> Memory::snapshot() const {
 void Memory::reset_peak() {
   std::lock_guard lock(state_->mutex);
   for (MemoryStats::Counter* counter : counters(state_->stats)) counter->peak = counter->current;
+  state_->count();
 }
 
 void Memory::reset_accumulated() {

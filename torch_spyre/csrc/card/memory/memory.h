@@ -18,10 +18,11 @@
 #include <vector>
 
 #include "card/error.h"
+#include "card/telemetry/counters.h"
 
 namespace spyre {
 
-constexpr int kStreams = 65;  // per card: 0 default, 1-32 low priority, 33-64 high priority
+constexpr int kStreams = kCountedStreams;  // per card: 0 default, 1-32 low priority, 33-64 high priority
 
 // How far each stream of one card has got: work `n` of a stream is finished when completed >= n.
 struct Progress {
@@ -153,6 +154,9 @@ class Memory {
   // is all that is left, or when freed-but-used bytes pass `pending_limit`.
   std::function<void(const Use&)> wait_for;
   uint64_t pending_limit = 1ull << 30;
+
+  // Say from now on how much is allocated and reserved.
+  void count(MemoryCounters* counters);
 
   const MemoryOptions& options() const { return options_; }
 

@@ -28,6 +28,7 @@ struct JobPlan {
   std::vector<std::string> buffers;  // initial contents of the host buffers
   std::vector<JobStep> steps;
   Picoseconds time = -1;  // as in Program
+  Usage usage{};          // as in Program
   int numbers = 0;        // as in Program
   // What begins by reading an argument that the launch before ended by writing takes longer; settled by Card::prepare.
   std::vector<std::pair<int, Picoseconds>> fresh;  // argument, how much longer

@@ -8,6 +8,7 @@
 #include "card/clock/clock.h"
 #include "card/memory/loop_nest.h"
 #include "card/numeric/formats.h"
+#include "card/telemetry/counters.h"
 
 namespace spyre {
 
@@ -131,6 +132,7 @@ struct Program {
   std::vector<int64_t> argument_bytes;
   std::vector<Step> steps;
   Picoseconds time = -1;                       // modelled; settled by Card::prepare, negative before
+  Usage usage{};                               // of the card's parts; settled by Card::prepare
   int numbers = 0;                             // runtime scalars that a launch has to give; settled by Card::prepare
   std::vector<int> written{};                  // arguments that steps write, sorted; settled by Card::prepare
   int64_t lx_bytes = 0;                        // of every core; settled by Card::prepare

@@ -1,8 +1,10 @@
 #include "card/program/program_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
+#include "card/clock/work.h"
 #include "card/error.h"
 #include "card/program/limits.h"
 #include "card/program/step_work.h"
@@ -37,26 +39,73 @@ std::vector<StepTime> step_times(const Program& program, const Clock& clock) {
   return times;
 }
 
-Picoseconds duration(const Program& program, const Clock& clock) {
+namespace {
+
+void add(Usage& sum, const StepTime& time) {
+  const auto ps = [](double ns) -> int64_t { return std::llround(ns * 1000); };
+  sum.busy_ps += picoseconds(time);
+  sum.matrix_ps += ps(time.matrix_ns);
+  sum.vector_ps += ps(time.compute_ns - time.matrix_ns);
+  sum.memory_ps += ps(time.memory_ns);
+  sum.ring_ps += ps(time.ring_ns);
+  sum.bytes_read += time.bytes_read;
+  sum.bytes_written += time.bytes_written;
+}
+
+void add(Usage& sum, const Usage& more) {
+  sum.busy_ps += more.busy_ps;
+  sum.matrix_ps += more.matrix_ps;
+  sum.vector_ps += more.vector_ps;
+  sum.memory_ps += more.memory_ps;
+  sum.ring_ps += more.ring_ps;
+  sum.host_ps += more.host_ps;
+  sum.transfers += more.transfers;
+  sum.bytes_read += more.bytes_read;
+  sum.bytes_written += more.bytes_written;
+  sum.bytes_from_host += more.bytes_from_host;
+  sum.bytes_to_host += more.bytes_to_host;
+}
+
+}  // namespace
+
+Usage usage_of(const Program& program, const Clock& clock) {
   double total = 0;  // in floating point first: it may be more than an integer holds
   const std::vector<StepTime> times = step_times(program, clock);
   for (const StepTime& time : times) total += 1000 * (time.begin_ns + time.total_ns);
   if (!(total <= static_cast<double>(limits::kTime)))
     throw InvalidProgram("program '" + program.name + "', extents: the steps take " + text(total / 1e12) +
                          " seconds of the card, the limit is " + text(limits::kTime / 1e12));
-  Picoseconds sum = 0;
-  for (const StepTime& time : times) sum += picoseconds(time);
+  Usage sum{.kernels = 1};
+  for (const StepTime& time : times) add(sum, time);
   return sum;
 }
 
-Picoseconds duration(const JobPlan& plan, const Clock& clock) {
-  Picoseconds total = 0;
+Picoseconds duration(const Program& program, const Clock& clock) { return usage_of(program, clock).busy_ps; }
+
+Usage usage_of(const JobPlan& plan, const Clock& clock) {
+  Usage sum{.kernels = 1};
   for (const JobStep& step : plan.steps) {
-    if (step.type == JobStep::Type::Compute) total += step.program->time;
-    if (step.type == JobStep::Type::H2D || step.type == JobStep::Type::D2H)
-      total += clock.host_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()));
+    if (step.type == JobStep::Type::Compute) add(sum, step.program->usage);
+    if (step.type != JobStep::Type::H2D && step.type != JobStep::Type::D2H) continue;
+    const auto direction = step.type == JobStep::Type::H2D ? Direction::from_host : Direction::to_host;
+    add(sum, usage_of_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()), direction, clock));
   }
-  return total;
+  return sum;
+}
+
+Usage usage_of_transfer(int64_t bytes, Direction direction, const Clock& clock) {
+  Usage usage{.transfers = 1};
+  usage.busy_ps = usage.host_ps = clock.host_transfer(bytes);
+  const bool in = direction == Direction::from_host;
+  (in ? usage.bytes_from_host : usage.bytes_to_host) = bytes;
+  (in ? usage.bytes_written : usage.bytes_read) = bytes;
+  return usage;
+}
+
+Usage usage_of(const Work& work, const Clock& clock) {
+  Usage usage{.kernels = 1};
+  add(usage, clock.step(work, Clock::Begin::fresh));
+  return usage;
 }
 
 void settle_neighbours(JobPlan& plan, const Clock& clock) {

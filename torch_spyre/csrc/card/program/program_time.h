@@ -10,10 +10,16 @@
 namespace spyre {
 
 std::vector<StepTime> step_times(const Program& program, const Clock& clock);
-// Throws InvalidProgram where it is more than can be counted.
+// How long the card and its parts are busy. Throws InvalidProgram where it is more than can be counted.
+Usage usage_of(const Program& program, const Clock& clock);
+// Of a plan whose programs have theirs.
+Usage usage_of(const JobPlan& plan, const Clock& clock);
+// Of a copy over PCIe: between host and card, or from another card.
+enum class Direction { from_host, to_host };
+Usage usage_of_transfer(int64_t bytes, Direction direction, const Clock& clock);
+// Of a step on its own.
+Usage usage_of(const Work& work, const Clock& clock);
 Picoseconds duration(const Program& program, const Clock& clock);
-// Of a plan whose programs have their time.
-Picoseconds duration(const JobPlan& plan, const Clock& clock);
 // Sets `fresh` and `last_written`.
 void settle_neighbours(JobPlan& plan, const Clock& clock);
 

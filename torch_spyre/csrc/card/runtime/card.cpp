@@ -37,7 +37,8 @@ void check_stick(const Hardware& hardware) {
 
 }  // namespace
 
-Card::Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine)
+Card::Card(int index, int physical, const Options& options, const Hardware& hardware, Engine& engine,
+           CardCounters& counters)
     : index_(index),
       physical_(physical),
       mode_(options.mode),
@@ -46,6 +47,8 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
       clock_(hardware),
+      counters_(counters),
+      meter_(counters),
       memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
       lx_(std::make_unique<Memory>(lx_options(memory_->options(), limits_))) {
   check_stick(hardware);
@@ -56,7 +59,12 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
     stream.id = id;
     stream.high_priority = id > 32;
     stream.progress = &progress_;
+    stream.meter = &meter_;
   }
+  counters_.physical.set(physical);
+  counters_.cores.set(limits_.cores);
+  counters_.capacity.set(memory_->capacity());
+  memory_->count(&counters_.memory);
   memory_->wait_for = [this](const Use& use) { engine_.settle(use, Runtime::interrupted); };
   lx_->wait_for = memory_->wait_for;
   if (mode_ != Mode::strict) return;
@@ -91,13 +99,18 @@ uint64_t Card::check_contents(std::span<const Held> used) const {
   return interrupts;
 }
 
-void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait) {
+void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait, const Transfer* transfer) {
   Stream& stream = this->stream(id);
   if (launch_blocking_ && !Engine::inside(stream)) wait = Wait::yes;
   bool ran = false;
   if (wait == Wait::yes) task.ran = &ran;
   const auto wake = wait == Wait::yes ? Engine::Wake::caller_waits : Engine::Wake::worker;
+  const SubmissionObserver observer = submission_observer.load(std::memory_order_relaxed);
+  Picoseconds end = 0;
+  if (observer) task.end = &end;
+  const Picoseconds duration = task.duration;
   const uint64_t sequence = engine_.submit(stream, std::move(task), wake, interrupts);
+  if (observer && transfer) observer({index_, id, end - duration, duration, nullptr, 0, *transfer, current_origin()});
   for (const auto& [held, effect] : uses)
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence, effect);
   if (wait == Wait::yes) wait_for(stream, sequence, ran);

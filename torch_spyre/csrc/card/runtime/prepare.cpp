@@ -39,7 +39,8 @@ std::vector<int> written_by(const JobPlan& plan) {
 
 std::shared_ptr<const Program> Card::prepare(Program program) const {
   validate(program, limits_);
-  program.time = duration(program, clock_);
+  program.usage = usage_of(program, clock_);
+  program.time = program.usage.busy_ps;
   program.numbers = numbers_of(program);
   program.written = written_by(program);
   settle_lx(program);
@@ -52,7 +53,8 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   validate(plan);
   for (JobStep& step : plan.steps)
     if (step.program && !step.program->is_prepared()) step.program = prepare(*step.program);
-  plan.time = duration(plan, clock_);
+  plan.usage = usage_of(plan, clock_);
+  plan.time = plan.usage.busy_ps;
   settle_neighbours(plan, clock_);
   plan.numbers = numbers_of(plan);
   plan.written = written_by(plan);

@@ -82,6 +82,14 @@ std::vector<int> visible_cards() {
   return cards;
 }
 
+std::string directory_for_counters() {
+  const std::string text = variable("SPYRE_SMI");
+  if (text == "0") return "";
+  if (text.empty() || text == "1") return Publisher::default_directory();
+  if (text.front() != '/') refuse("SPYRE_SMI", text, "0, 1 or the absolute path of a directory");
+  return text;
+}
+
 std::mutex start_mutex;
 std::atomic<Runtime*> the_runtime{nullptr};
 std::atomic<bool> in_forked_child{false};
@@ -102,12 +110,15 @@ Options Options::from_environment(const std::string& file) {
   options.threads = whole_number("SPYRE_THREADS", 0, 1, 1024);
   options.launch_blocking = choice<bool>("SPYRE_LAUNCH_BLOCKING", {{"0", false}, {"1", true}});
   options.hardware_file = file;
+  options.counters_directory = directory_for_counters();
   return options;
 }
 
 Runtime::Runtime(Options options)
     : options_(std::move(options)), hardware_(Hardware::from_file(options_.hardware_file)) {
   const int threads = options_.threads ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const int cards = static_cast<int>(options_.visible.size());
+  publisher_ = std::make_unique<Publisher>(options_.counters_directory, static_cast<int>(options_.mode), cards);
   engine_ = std::make_unique<Engine>(threads, options_.mode == Mode::timing);
   engine_->waiters_compute = options_.mode != Mode::strict;  // whose checks make all work long
   MemoryOptions pinned;
@@ -116,9 +127,11 @@ Runtime::Runtime(Options options)
   pinned.segment_bytes = pinned.capacity = 64ull << 30;
   pinned.faulting = false;
   pinned_ = std::make_unique<Memory>(pinned);
-  for (size_t i = 0; i < options_.visible.size(); ++i)
-    cards_.push_back(std::make_unique<Card>(static_cast<int>(i), options_.visible[i], options_, hardware_, *engine_));
+  for (int i = 0; i < cards; ++i)
+    cards_.push_back(
+        std::make_unique<Card>(i, options_.visible[i], options_, hardware_, *engine_, publisher_->card(i)));
   pinned_->wait_for = [this](const Use& use) { engine_->settle(use, interrupted); };
+  publisher_->show();
 }
 
 // Queued work uses the cards and their memory: it ends first.
@@ -152,6 +165,10 @@ Runtime& Runtime::get() {
         if (the_runtime.load()) in_forked_child = true;
       });
       install_fault_handler();
+      std::atexit([] {
+        Runtime* const left = the_runtime.load();
+        if (left && !forked()) left->publisher().withdraw();
+      });
     });
     the_runtime.store(new Runtime(Options::from_environment(hardware_file)), std::memory_order_release);
   }

@@ -1,0 +1,53 @@
+"""``torch.spyre.explain``: runs a program and tells what the backend did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .collect import collect
+from .report import Report
+from .watch import Watched, noticing, watching
+
+
+def explain(
+    program: Callable[..., Any], *args: Any, compile: bool = True, with_superdsc: bool = False, **kwargs: Any
+) -> Report:
+    """Runs a function or module with these arguments, and reports what the backend did that the program does not say.
+
+    It is compiled first, unless it is already, or ``compile=False`` says to explain it eagerly. It is called twice:
+    once to compile, with Dynamo's caches cleared so that graph breaks are seen, and once to be timed. If a call fails,
+    the report has the failure and what was learned before it.
+    """
+    if compile:
+        torch._dynamo.reset()
+        called = program if _is_compiled(program) else torch.compile(program)
+    else:
+        called = program
+    return told(_title(program), lambda: called(*args, **kwargs), with_superdsc)
+
+
+def told(title: str, call: Callable[[], Any], with_superdsc: bool = False, calls: int = 2) -> Report:
+    """The report of the last of so many calls, and of what Dynamo said in all of them."""
+    watched, failure = Watched(), ""
+    with noticing() as notices:
+        try:
+            for _ in range(calls):
+                with watching() as watched:
+                    call()
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+    return Report(collect(title, watched, notices, failure, with_superdsc))
+
+
+def _is_compiled(program: Callable[..., Any]) -> bool:
+    return isinstance(program, torch._dynamo.eval_frame.OptimizedModule) or hasattr(
+        program, "_torchdynamo_orig_callable"
+    )
+
+
+def _title(program: Callable[..., Any]) -> str:
+    inner = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", program)
+    return type(inner).__name__ if isinstance(inner, torch.nn.Module) else getattr(inner, "__name__", repr(inner))

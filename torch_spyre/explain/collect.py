@@ -1,0 +1,113 @@
+"""From what was watched to the data of a run."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable
+
+from .. import _C
+from .._inductor import config
+from ..card import description
+from ..card.description import STICK_BYTES
+from ..card.lx_budget import resident_budget
+from . import findings, kernels, run_data
+from .watch import EagerCall, Notices, Watched
+
+AROUND = 3  # lines of source text before and after one that occurs
+_SOURCE = re.compile(r'File "(.*)", line (\d+)')
+
+
+def collect(
+    title: str, watched: Watched, notices: Notices, failure: str = "", with_superdsc: bool = False
+) -> run_data.RunData:
+    """All that is known of a run."""
+    texts = kernels.Texts()
+    texts.number("")
+    numbers: dict[int, int] = {}  # by the identity of a plan
+    found: list[run_data.Kernel] = []
+    for each in watched.launches:
+        if id(each.launch.plan) not in numbers:
+            numbers[id(each.launch.plan)] = len(found)
+            found.append(kernels.describe(each.launch, texts, with_superdsc))
+    launches: list[run_data.Launch] = [
+        {"kernel": numbers[id(each.launch.plan)], "stream": each.stream, "start_us": each.start_us, "us": each.us}
+        for each in watched.launches
+    ]
+    run: run_data.RunData = {
+        "format": run_data.FORMAT,
+        "version": run_data.VERSION,
+        "title": title,
+        "card": _card(),
+        "totals": _totals(watched, found, launches),
+        "texts": texts.all,
+        "files": {},
+        "kernels": found,
+        "launches": launches,
+        "eager": _eager(watched.eager, texts),
+        "findings": [],
+    }
+    run["findings"] = findings.findings(run, watched, notices, texts)
+    run["files"] = _files(texts.all)
+    if failure:
+        run["failure"] = failure
+    return run
+
+
+def _card() -> run_data.Card:
+    constants = {key: value for key, value in description.constants().items() if isinstance(value, int | float)}
+    return {
+        "cores": min(config.sencores, _C.card_cores(-1)),
+        "stick_bytes": STICK_BYTES,
+        "lx_bytes": int(constants["lx_bytes"]),
+        "lx_budget": resident_budget(),
+        "constants": constants,
+    }
+
+
+def _totals(watched: Watched, found: list[run_data.Kernel], launches: Iterable[run_data.Launch]) -> run_data.Totals:
+    launched = least = 0.0
+    compulsory = moved = 0
+    for each in launches:
+        kernel = found[each["kernel"]]
+        launched += kernel["us"]
+        least += sum(step["least_us"] for step in kernel["steps"])
+        compulsory += sum(buffer["bytes"] for buffer in kernel["buffers"] if buffer["place"] == "argument")
+        moved += sum(step["bytes_read"] + step["bytes_written"] for step in kernel["steps"])
+    return {
+        "us": watched.us,
+        "launched_us": launched,
+        "other_us": watched.us - launched,
+        "least_us": least,
+        "compulsory_bytes": compulsory,
+        "moved_bytes": moved,
+    }
+
+
+def _eager(calls: Iterable[EagerCall], texts: kernels.Texts) -> list[run_data.EagerOp]:
+    """Calls of one op from one line together, the costliest first."""
+    found: dict[tuple[str, str], run_data.EagerOp] = {}
+    for call in calls:
+        row = found.setdefault(
+            (call.aten, call.source),
+            {"aten": call.aten, "source": texts.number(call.source), "count": 0, "us": 0.0, "fallback": ""},
+        )
+        row["count"] += 1
+        row["us"] += call.us
+        if call.reason is not None:
+            row["fallback"] = call.reason or "the card has no kernel for it"
+    return sorted(found.values(), key=lambda row: -row["us"])
+
+
+def _files(texts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The source text around every line that occurs."""
+    found: dict[str, dict[int, str]] = {}
+    for text in texts:
+        at = _SOURCE.match(text)
+        if at is None:
+            continue
+        lines = found.setdefault(at[1], {})
+        for number in range(max(int(at[2]) - AROUND, 1), int(at[2]) + AROUND + 1):
+            if number not in lines and (line := linecache.getline(at[1], number)):
+                lines[number] = line.rstrip("\n")
+    return {path: {str(number): lines[number] for number in sorted(lines)} for path, lines in found.items() if lines}
