@@ -59,7 +59,11 @@ def test_the_wheel_has_the_data_files(monkeypatch, tmp_path):
     box = {f"torch_spyre/models/box/{file.name}" for file in Path("torch_spyre/models/box").iterdir()}
     assert "torch_spyre/models/box/model.safetensors" in box
     page = {f"torch_spyre/explain/explorer/{name}" for name in ("page.html", "style.css", *explorer.SCRIPTS)}
-    assert names >= box | page | {"torch_spyre/models/presets.toml", "torch_spyre/card/spyre.toml", "torch_spyre/py.typed"}
+    assert names >= box | page | {
+        "torch_spyre/models/presets.toml",
+        "torch_spyre/card/spyre.toml",
+        "torch_spyre/py.typed",
+    }
 
 
 @pytest.mark.slow

@@ -55,9 +55,7 @@ def collect(
     return run
 
 
-def collect_recordings(
-    title: str, recordings: Iterable[Recording], with_superdsc: bool = False
-) -> run_data.RunData:
+def collect_recordings(title: str, recordings: Iterable[Recording], with_superdsc: bool = False) -> run_data.RunData:
     """What is known of recordings, one after the other. They do not say what ran outside of compiled code."""
     watched = Watched()
     for recording in recordings:

@@ -57,8 +57,8 @@ const compareView = {
         { class: "card invite" },
         el("h2", { text: "Compare with another run" }),
         el("p", {
-          text:
-            "Drop a second explorer (.html) or the data of a run (.json) anywhere on this page, or choose one. Nothing leaves the page.",
+          text: "Drop a second explorer (.html) or the data of a run (.json) anywhere on this page, or choose one. " +
+            "Nothing leaves the page.",
         }),
         file,
       ),

@@ -298,8 +298,8 @@ const memoryView = {
       this.map.plot.canvas,
       el("p", {
         class: "soft",
-        text:
-          "Below: bytes in use, and as a line the share of free bytes that are not in the largest gap. Colours: the op that writes a buffer; pale: not on this core.",
+        text: "Below: bytes in use, and as a line the share of free bytes that are not in the largest gap. " +
+          "Colours: the op that writes a buffer; pale: not on this core.",
       }),
       el("div", { class: "grid" }, this.notInLx(kernel), this.all(kernel)),
     );

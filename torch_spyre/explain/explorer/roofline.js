@@ -76,7 +76,8 @@ const rooflineView = {
       const moves = groups.filter((group) => group.ops === 0),
         movedUs = moves.reduce((sum, group) => sum + group.us, 0);
       this.note.textContent =
-        `Equal steps are one point. Operations: two for a multiply-add, one for an element of another op. On the right edge: steps that move no byte of device memory.${
+        "Equal steps are one point. Operations: two for a multiply-add, one for an element of another op. " +
+        `On the right edge: steps that move no byte of device memory.${
           moves.length ? ` Moves compute nothing and are not shown: ${time(movedUs)}.` : ""
         }`;
       this.scale();

@@ -175,8 +175,8 @@ const summaryView = {
       el("h2", { text: "Time by layer" }),
       el("p", {
         class: "soft",
-        text:
-          "Layers are runs of steps that repeat the same lines with the same sizes; kernels one after the other, grey is what lies outside. Taller bars are cut off.",
+        text: "Layers are runs of steps that repeat the same lines with the same sizes; " +
+          "kernels one after the other, grey is what lies outside. Taller bars are cut off.",
       }),
       plot.canvas,
     );

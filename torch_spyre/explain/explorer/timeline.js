@@ -63,7 +63,8 @@ class Timeline {
       onmove(this.window);
     });
     this.plot = new Plot(
-      "Timeline: launches, steps, units and cores over modelled time; zoom with + and -, pan with a and d, steps with the arrows",
+      "Timeline: launches, steps, units and cores over modelled time; " +
+        "zoom with + and -, pan with a and d, steps with the arrows",
       (...sizes) => this.draw(...sizes),
     );
     steer(this.plot, this.window, LABELS, {
