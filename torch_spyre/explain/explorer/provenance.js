@@ -233,13 +233,14 @@ const provenanceView = {
     this.kernel = kernel;
     this.steps = followed?.item.steps ?? [];
     const keep = this.only && followed !== null;
-    STAGES.forEach((stage, i) => {
-      const related = new Set(this.steps.flatMap((step) => stage.keys(step)));
-      this.panels[i].set(kernel, items[i], related, keep, followed?.stage === i ? followed.item.key : undefined);
+    const related = STAGES.map((stage) => new Set(this.steps.flatMap((step) => stage.keys(step))));
+    // Panels are as high as what they show; they have to be, before rows are drawn where they are in sight.
+    const longest = Math.max(4, ...related.map((keys, i) => (keep ? keys.size : items[i].length)));
+    this.row.style.height = `min(42vh, ${longest * PANEL_ROW + 54}px)`;
+    STAGES.forEach((_, i) => {
+      const picked = followed?.stage === i ? followed.item.key : undefined;
+      this.panels[i].set(kernel, items[i], related[i], keep, picked);
     });
-    // Panels are as high as what they show.
-    const longest = Math.max(...this.panels.map((panel) => panel.items.length));
-    this.row.style.height = `min(42vh, ${Math.max(longest, 4) * PANEL_ROW + 54}px)`;
     this.links.redraw();
     this.showTexts(theStep());
   },
