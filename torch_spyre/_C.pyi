@@ -226,6 +226,14 @@ def time_of_steps(steps: Sequence[Step | Description], fresh: Sequence[int] = ..
     """Return the modelled microseconds of each step on its own. ``fresh`` has, for each step, the operand that was
     written just before it, or -1."""
 
+def bound_by(
+    on_matrix_unit: bool, start_us: float, compute_us: float, memory_us: float, ring_us: float, dram_bytes: int
+) -> str:
+    """What most of such a step's time is for: ``start``, ``matrix unit``, ``vector unit``, ``memory``,
+    ``memory pattern`` or ``ring``."""
+
+def profiler_row_limit() -> int: ...
+def set_profiler_row_limit(rows: int) -> None: ...
 def kernel_counts() -> dict[str, int]: ...
 def set_op_listener(listener: Callable[[str, JobPlan | None, str], None] | None) -> None:
     """Set what hears of eager ops: their name, and the plan that was launched or the reason why the CPU did them."""

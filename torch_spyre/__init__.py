@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .compare import Report
+    from .explain import Report as Explanation
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,13 @@ def compare(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Repo
     from .compare.api import compare
 
     return compare(function, *args, **kwargs)
+
+
+def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Explanation":
+    """``torch.spyre.explain``: see :func:`torch_spyre.explain.explain`."""
+    from .explain.api import explain
+
+    return explain(program, *args, **kwargs)
 
 
 def _register() -> None:
@@ -37,7 +45,7 @@ def _register() -> None:
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
-    device.compare = compare  # a tool above the device, imported when it is used
+    device.compare, device.explain = compare, explain  # tools above the device, imported when they are used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
@@ -59,6 +67,6 @@ def _autoload() -> None:
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("constants", "device", "ops", "streams", "card", "smi", "timing"):
+    if name in ("constants", "device", "ops", "streams", "card", "profiler", "smi", "timing"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'torch_spyre' has no attribute {name!r}")

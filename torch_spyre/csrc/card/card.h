@@ -23,7 +23,10 @@
 #include "card/program/limits.h"
 #include "card/program/program.h"
 #include "card/program/program_time.h"
+#include "card/program/use_of_units.h"
 #include "card/program/validate.h"
+#include "card/runtime/submission.h"
+#include "card/runtime/tensor_info.h"
 #include "card/telemetry/meter.h"
 #include "card/telemetry/publisher.h"
 
@@ -129,7 +132,8 @@ class Card {
     Memory::Effect effect = Memory::Effect::reads;
   };
   using Uses = std::initializer_list<Used>;
-  void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no);
+  void submit(int stream, Task task, Uses uses, uint64_t interrupts, Wait wait = Wait::no,
+              const Transfer* transfer = nullptr);
   void wait_for(Stream& stream, uint64_t sequence, const bool& ran);
   // Raises Dropped if an interrupt left one of these without contents; gives the interrupts there were.
   uint64_t check_contents(std::span<const Held> used) const;

@@ -11,6 +11,7 @@
 #include "python/layout_guard.h"
 #include "python/measure.h"
 #include "python/step_times.h"
+#include "runtime/device/device.h"
 #include "runtime/launch.h"
 #include "runtime/storage/argument_placement.h"
 
@@ -113,6 +114,15 @@ void bind_kernels(py::module_& m) {
   // Internal
   bind_compiled_kernels(m);
   m.def("time_of_steps", &time_of_steps, py::arg("steps"), py::arg("fresh") = std::vector<int>());
+  m.def(
+      "bound_by",
+      [](bool on_matrix_unit, double start_us, double compute_us, double memory_us, double ring_us,
+         int64_t dram_bytes) {
+        spyre::StepTime time{1000 * start_us, 1000 * compute_us, 1000 * memory_us, 0, 1000 * ring_us, dram_bytes};
+        return card(-1).clock().bound_by(time, on_matrix_unit);
+      },
+      py::arg("on_matrix_unit"), py::arg("start_us"), py::arg("compute_us"), py::arg("memory_us"), py::arg("ring_us"),
+      py::arg("dram_bytes"));
   m.def("layout_guard", &layout_guard, py::arg("tensor"));
   m.def("argument_placements", &placements_of, py::arg("tensors"));
   m.def(

@@ -1,5 +1,6 @@
 #include "aten/eager_kernels.h"
 #include "card/card.h"
+#include "profiler/recorder.h"
 #include "python/bindings.h"
 #include "runtime/calls/blocking.h"
 #include "runtime/calls/interrupts.h"
@@ -118,6 +119,8 @@ void bind_runtime(py::module_& m) {
       },
       "Return the modelled time at the end of a stream's queue, in nanoseconds.", py::arg("device"), py::arg("stream"));
   m.def("default_generator", [](int device) { return default_generator(device_index(device)); });
+  m.def("profiler_row_limit", &profiler::row_limit);
+  m.def("set_profiler_row_limit", &profiler::set_row_limit, py::arg("rows"));
   m.def("add_callback", &add_callback, py::arg("device"), py::arg("stream"), py::arg("function"),
         "Queue a call of a function on a stream. What it raises is raised by the next call that waits for the stream.");
 }

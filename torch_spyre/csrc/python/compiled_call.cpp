@@ -2,6 +2,7 @@
 // the variant for the placement of the inputs, allocates the outputs and launches, without Python and pybind11.
 #include "python/compiled_call.h"
 
+#include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 
 #include "aten/factories.h"
+#include "profiler/recorder.h"
 #include "runtime/calls/origin.h"
 #include "runtime/launch.h"
 #include "runtime/storage/argument_placement.h"
@@ -132,7 +134,13 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   for (const at::Tensor& output : made) tensors.push_back(&output);
   if (variant->plan) {
     const OriginScope origin(variant->name);
+    std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
+    if (profiler::is_recording()) [[unlikely]] {
+      host_op.emplace(at::RecordScope::FUNCTION);
+      if (host_op->isActive()) host_op->before(variant->plan->name);
+    }
     launch_jobplan(variant->plan, tensors);
+    host_op.reset();
     if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
   }
   for (size_t i = 0; i < made.size(); ++i)

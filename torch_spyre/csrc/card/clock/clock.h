@@ -35,8 +35,17 @@ class Clock {
   StepTime step(const Work& work, Begin begin) const;
   // A step on its own.
   Picoseconds kernel(const Work& work) const;
+  // What most of a step's time is for: "start", "matrix unit", "vector unit", "memory", "memory pattern" where not the
+  // bytes but the way they are walked decides, or "ring".
+  const char* bound_by(const StepTime& time, bool on_matrix_unit) const;
+  // Of the matrix units of all cores.
+  double peak_multiplications_per_ns() const { return hardware_["cores"] * hardware_["pt_peak_mac_per_ns"]; }
 
  private:
+  struct MemoryBytes {
+    double read, written;
+  };
+  MemoryBytes through_memory(const Work& work) const;
   double memory(const Work& work, StepTime& time) const;
   double vector(const Work& work) const;
   double ring(const Work& work) const;

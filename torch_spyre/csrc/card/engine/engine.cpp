@@ -188,6 +188,7 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
   if (!stream.listed) streams_.push_back(&stream), stream.listed = true;
   const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1, std::memory_order_acq_rel) + 1;
   stream.time += item.task.duration;
+  if (item.task.end) *item.task.end = stream.time;
   if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
   if (stream.meter) stream.meter->submitted(stream.id, sequence, stream.time, item.task.duration, item.task.usage);
   if (item.record) {

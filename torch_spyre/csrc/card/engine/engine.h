@@ -31,6 +31,7 @@ struct Task {
   bool* ran = nullptr;           // set when the task is carried out, and not when it is skipped behind a failed one
   Origin origin{};               // set by submit()
   const Usage* usage = nullptr;  // for the counters; looked at by submit() alone
+  Picoseconds* end = nullptr;    // set by submit() to the modelled time at its end
 };
 
 // One that takes as long as its use of the card's parts says; `usage` outlives the call of submit().

@@ -99,13 +99,18 @@ uint64_t Card::check_contents(std::span<const Held> used) const {
   return interrupts;
 }
 
-void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait) {
+void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait, const Transfer* transfer) {
   Stream& stream = this->stream(id);
   if (launch_blocking_ && !Engine::inside(stream)) wait = Wait::yes;
   bool ran = false;
   if (wait == Wait::yes) task.ran = &ran;
   const auto wake = wait == Wait::yes ? Engine::Wake::caller_waits : Engine::Wake::worker;
+  const SubmissionObserver observer = submission_observer.load(std::memory_order_relaxed);
+  Picoseconds end = 0;
+  if (observer) task.end = &end;
+  const Picoseconds duration = task.duration;
   const uint64_t sequence = engine_.submit(stream, std::move(task), wake, interrupts);
+  if (observer && transfer) observer({index_, id, end - duration, duration, nullptr, 0, *transfer, current_origin()});
   for (const auto& [held, effect] : uses)
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence, effect);
   if (wait == Wait::yes) wait_for(stream, sequence, ran);

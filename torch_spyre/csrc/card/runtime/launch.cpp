@@ -122,13 +122,15 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
   if (static_cast<int>(numbers.size()) != plan->numbers)
     throw InvalidProgram("'" + plan->name + "' takes " + std::to_string(plan->numbers) + " numbers, " +
                          std::to_string(numbers.size()) + " were given");
+  const SubmissionObserver observer = submission_observer.load(std::memory_order_relaxed);
+  const std::shared_ptr<const JobPlan> observed = observer ? plan : nullptr;  // without the numbers of this launch
   if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
   if (const auto memory = same_memory(arguments); !memory.empty())
     for (const JobStep& step : plan->steps)
       if (step.program) check_same_memory(*step.program, limits_, memory);
   Stream& stream = this->stream(id);
   const uint64_t interrupts = check_contents(arguments);
-  const Picoseconds time = plan->time + wait_for_writes(*plan, arguments, id);
+  const Picoseconds waited = wait_for_writes(*plan, arguments, id), time = plan->time + waited;
   const size_t given = arguments.size();
   std::vector<std::string> buffers = plan->buffers;
   const auto job = std::make_shared<Job>(Job{std::move(plan), std::move(arguments), std::move(buffers), {}});
@@ -156,13 +158,16 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
     }
   };
   uint64_t sequence = 0;
+  Picoseconds end = 0;
+  Task task{.run = run, .duration = time, .usage = &job->plan->usage};
+  if (observer) task.end = &end;
   try {
-    sequence = engine_.submit(stream, {.run = run, .duration = time, .usage = &job->plan->usage}, Engine::Wake::worker,
-                              interrupts);
+    sequence = engine_.submit(stream, std::move(task), Engine::Wake::worker, interrupts);
   } catch (...) {
     release_own();
     throw;
   }
+  if (observer) observer({index_, id, end - time, time, observed, waited, {}, current_origin()});
   note_uses(job->arguments, job->plan->written, id, sequence);
   if (job->lx.block) lx_->note_use(job->lx.block, progress_, id, sequence);
   // Released already, with their uses noted: an allocation that needs the memory can then wait for the launch.

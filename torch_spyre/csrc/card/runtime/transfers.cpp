@@ -115,7 +115,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
   check(to);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
-  const Usage usage = usage_of_transfer(product(to.size) * element_bytes(to), Direction::from_host, clock_);
+  const int64_t bytes = product(to.size) * element_bytes(to);
+  const Usage usage = usage_of_transfer(bytes, Direction::from_host, clock_);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, from.strides, 0));
@@ -132,7 +133,8 @@ void Card::to_card(const DeviceView& to, const HostView& from, int stream, Wait 
     });
     if (!good) out_of_range(type);
   };
-  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait wait) {
@@ -141,7 +143,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
   check(from);
   if (from.type != to.type) throw Error(std::string("cannot copy ") + name(from.type) + " into " + name(to.type));
   const uint64_t interrupts = check_contents({&from.held, 1});
-  const Usage usage = usage_of_transfer(product(from.size) * element_bytes(from), Direction::to_host, clock_);
+  const int64_t bytes = product(from.size) * element_bytes(from);
+  const Usage usage = usage_of_transfer(bytes, Direction::to_host, clock_);
   const Nest nest = nest_of(from.size, to.strides, 0, from.strides, from.offset);
   const ElementPointer target{static_cast<std::byte*>(to.data), host_bytes(to.type)};
   const ElementPointer source{address(from.held), element_bytes(from)};
@@ -159,7 +162,8 @@ void Card::to_host(const HostView& to, const DeviceView& from, int stream, Wait 
       copy_nest(engine_, nest, target, source, device_to_host(type));
     }
   };
-  submit(stream, task_of(std::move(run), usage), {{from.held}, {to.pinned}}, interrupts, wait);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, task_of(std::move(run), usage), {{from.held}, {to.pinned}}, interrupts, wait, &transfer);
 }
 
 void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
@@ -195,7 +199,10 @@ void Card::on_card(const DeviceView& to, const DeviceView& from, int stream) {
       }
     });
   };
-  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.held}}, interrupts);
+  const Transfer transfer{peer ? Transfer::Kind::from_peer : Transfer::Kind::on_card, elements * source.element_bytes,
+                          elements * target.element_bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}, {from.held}}, interrupts, Wait::no,
+         &transfer);
 }
 
 void Card::fill(const DeviceView& to, uint32_t element, int stream) {
@@ -203,7 +210,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   check(to);
   const uint64_t interrupts = check_contents({&to.held, to.whole ? 0ul : 1ul});
   const ElementPointer target{address(to.held), element_bytes(to)};
-  const Usage usage = usage_of(move_of(0, product(to.size) * target.element_bytes, limits_.cores, false), clock_);
+  const int64_t bytes = product(to.size) * target.element_bytes;
+  const Usage usage = usage_of(move_of(0, bytes, limits_.cores, false), clock_);
   std::vector<Nest> nests;
   if (mode_ != Mode::timing)
     nests = lower_written(*to.layout, nest_of(to.size, to.strides, to.offset, Dims(to.size.size(), 0), 0));
@@ -215,7 +223,8 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
       }
     });
   };
-  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}}, interrupts);
+  const Transfer transfer{Transfer::Kind::fill, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}}, interrupts, Wait::no, &transfer);
 }
 
 void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream) {
@@ -228,7 +237,8 @@ void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t byte
   };
   const auto effect = whole ? Memory::Effect::replaces : Memory::Effect::writes;
   const Usage usage = usage_of_transfer(bytes, Direction::from_host, clock_);
-  submit(stream, task_of(std::move(run), usage), {{to, effect}}, interrupts, Wait::yes);
+  const Transfer transfer{Transfer::Kind::to_card, 0, bytes};
+  submit(stream, task_of(std::move(run), usage), {{to, effect}}, interrupts, Wait::yes, &transfer);
 }
 
 void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream) {
@@ -237,7 +247,8 @@ void Card::bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int
   const uint64_t interrupts = check_contents({&from, 1});
   auto run = [=, this] { copy_bytes(static_cast<std::byte*>(to), address(from) + offset, bytes); };
   const Usage usage = usage_of_transfer(bytes, Direction::to_host, clock_);
-  submit(stream, task_of(std::move(run), usage), {{from}}, interrupts, Wait::yes);
+  const Transfer transfer{Transfer::Kind::to_host, bytes, 0};
+  submit(stream, task_of(std::move(run), usage), {{from}}, interrupts, Wait::yes, &transfer);
 }
 
 }  // namespace spyre

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "card/card.h"
+#include "profiler/recorder.h"
 #include "runtime/calls/interrupts.h"
 #include "runtime/calls/origin.h"
 
@@ -85,6 +86,7 @@ void throw_python_error() {
 }
 
 void run_blocking(const std::function<void()>& body) {
+  const profiler::HostCall call;
   PyThreadState* released = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   std::exception_ptr error;
   bool interrupted = false;

@@ -17,11 +17,25 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
+// For torch.profiler with profile_memory.
+void report(spyre::Memory& memory, void* address, int64_t bytes, int index) {
+  if (!c10::memoryProfilingEnabled()) [[likely]]
+    return;
+  const spyre::MemoryStats stats = memory.stats();
+  c10::reportMemoryUsageToProfiler(address, bytes, stats.allocated_bytes.current, stats.reserved_bytes.current,
+                                   c10::Device(kSpyre, static_cast<c10::DeviceIndex>(index)));
+}
+
 // PyTorch gives a deleter the block alone, so each card has a deleter of its own.
 template <int index>
 void release(void* block) {
   if (!spyre::Runtime::started() || spyre::Runtime::forked()) return;
-  spyre::Runtime::get().card(index).memory().release(static_cast<spyre::Block*>(block));
+  spyre::Memory& memory = spyre::Runtime::get().card(index).memory();
+  auto* const released = static_cast<spyre::Block*>(block);
+  void* const address = memory.device_pointer(released);
+  const auto bytes = static_cast<int64_t>(released->bytes);
+  memory.release(released);
+  report(memory, address, -bytes, index);
 }
 constexpr std::array<c10::DeleterFnPtr, kMaxCards> kRelease = {release<0>, release<1>, release<2>, release<3>,
                                                                release<4>, release<5>, release<6>, release<7>};
@@ -140,6 +154,7 @@ c10::DataPtr allocate(c10::DeviceIndex device, size_t bytes) {
   spyre::Block* block = nullptr;
   // Where no other memory is left, this waits for memory that queued work still uses.
   run_blocking([&] { block = on.allocate(bytes); });
+  report(on.memory(), on.memory().device_pointer(block), static_cast<int64_t>(block->bytes), device);
   return {on.memory().device_pointer(block), block, kRelease[device], where};
 }
 

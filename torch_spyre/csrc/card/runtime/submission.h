@@ -1,0 +1,34 @@
+// Work as it is submitted to a card, for profilers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "card/clock/clock.h"
+#include "card/error.h"
+#include "card/program/job_plan.h"
+
+namespace spyre {
+
+// What a card moves: between it and the host, within its memory, from another card, or a value to all of a tensor.
+struct Transfer {
+  enum class Kind { to_card, to_host, on_card, from_peer, fill } kind;
+  int64_t bytes_read, bytes_written;  // of device memory
+};
+
+struct Submission {
+  int card, stream;
+  Picoseconds start, duration;          // on the stream's modelled clock
+  std::shared_ptr<const JobPlan> plan;  // of a launch; otherwise it is a transfer
+  Picoseconds waited = 0;               // part of a launch's duration: for what the launch before has written
+  Transfer transfer{};
+  Origin origin{};
+};
+
+// Called by the thread that submits, right after the modelled time is settled. Null, as it is by default: nobody wants
+// to know.
+using SubmissionObserver = void (*)(Submission&&);
+inline std::atomic<SubmissionObserver> submission_observer{nullptr};
+
+}  // namespace spyre
