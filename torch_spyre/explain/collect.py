@@ -11,9 +11,8 @@ from .._inductor import config
 from ..card import description
 from ..card.description import STICK_BYTES
 from ..card.lx_budget import resident_budget
-from ..timing import Recording
 from . import findings, kernels, run_data
-from .watch import EagerCall, Notices, TimedLaunch, Watched
+from .watch import EagerCall, Notices, Watched
 
 AROUND = 3  # lines of source text before and after one that occurs
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -53,19 +52,6 @@ def collect(
     if failure:
         run["failure"] = failure
     return run
-
-
-def collect_recordings(title: str, recordings: Iterable[Recording], with_superdsc: bool = False) -> run_data.RunData:
-    """What is known of recordings, one after the other. They do not say what ran outside of compiled code."""
-    watched = Watched()
-    for recording in recordings:
-        end = watched.us + recording.milliseconds * 1000
-        for launch in recording.launches:
-            us = sum(time["us"] for time in launch.plan.step_times())
-            watched.launches.append(TimedLaunch(launch, 0, watched.us, us))
-            watched.us += us
-        watched.us = max(watched.us, end)
-    return collect(title, watched, Notices(), with_superdsc=with_superdsc)
 
 
 def _card() -> run_data.Card:

@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the weights on the card")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="how many of the costliest ops to show")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all of it, every op included")
-    parser.add_argument("--explorer", type=Path, metavar="FILE", help="where to write all of it as a page for browsers")
     add_trust(parser)
     parser.set_defaults(command=run)
 
@@ -66,23 +65,12 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{'model':<11} {source.name}, {count(model_size)} parameters")
         for phase in phases:
             print(timing_report.text(phase, arguments.top) + "\n")
-        if arguments.explorer:
-            with progress.stage("writing the explorer"):
-                _explorer(arguments.explorer, source.name, phases)
         print(f"{'memory':<11} {size(host_memory.peak())} of this machine")
         if arguments.json:
             found = {"model": source.name, "peak_memory_bytes": host_memory.peak()}
             arguments.json.write_text(
                 json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
             )
-
-
-def _explorer(path: Path, name: str, phases: list[Phase]) -> None:
-    from ..explain import explorer
-    from ..explain.collect import collect_recordings
-
-    title = f"{name}: " + ", ".join(phase.name for phase in phases)
-    explorer.write(collect_recordings(title, (phase.recording for phase in phases), with_superdsc=True), path)
 
 
 def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> tuple[int, list[Phase]]:

@@ -323,7 +323,8 @@ class StickMap {
     if (!coordinates) return false;
     this.kept = deviceOffsetOf(this.place, coordinates);
     const stick = Math.floor(this.kept / this.perStick);
-    this.moveTo(Math.max(Math.floor(stick / this.down) - 0.2, 0), Math.max((stick % this.down) - 4, 0));
+    const inside = Math.max((this.kept % this.perStick) * this.cell - this.plot.width / 2, 0) / this.blockWidth;
+    this.moveTo(Math.floor(stick / this.down) + inside, Math.max((stick % this.down) - 4, 0));
     this.show(this.kept);
     this.plot.redraw();
     return true;
