@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import weakref
@@ -85,8 +86,14 @@ def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
     start = time.perf_counter()
     with during("unknown", text=text, signature=signature):
         plan, description = kernel_cache.find_or_build(text, signature, compile_here, prepare)
-    log.info("kernel %s: %s in %.1f ms", description["name"], how, 1000 * (time.perf_counter() - start))
+    log.info("kernel %s: %s in %.1f ms", _name_of(text), how, 1000 * (time.perf_counter() - start))
     return plan, description
+
+
+def _name_of(text: str) -> str:
+    """The name in a kernel's text, which begins with it."""
+    name, _ = json.JSONDecoder().raw_decode(text, len('{"name": '))
+    return str(name)
 
 
 def prepare(description: CompiledDescription) -> tuple[_C.JobPlan | None, CompiledDescription]:
@@ -117,11 +124,6 @@ class SpyreKernel(_C.CompiledKernel):
         self._lock = threading.Lock()
         _live.add(self)
 
-    def occurs(self, nodes: list[tuple[str, ...]]) -> int:
-        """Generated code calls it, from these nodes; gives the number of the occurrence."""
-        self.occurrences.append(nodes)
-        return len(self.occurrences) - 1
-
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it."""
         with self._lock:
@@ -133,6 +135,12 @@ class SpyreKernel(_C.CompiledKernel):
                 _tell(Prepared(self.text, inputs, (), plan, code))
             launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
             self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
+
+
+def occurs(kernel: SpyreKernel, nodes: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Notes that generated code calls a kernel for these nodes, one entry for each op of its text."""
+    kernel.occurrences.append(nodes)
+    return nodes
 
 
 Handler = Callable[[SpyreKernel, tuple[torch.Tensor, ...]], list[torch.Tensor]]

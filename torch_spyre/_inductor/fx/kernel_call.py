@@ -119,10 +119,10 @@ class _CallLine(ir.ExternKernel):
         if source not in wrapper.src_to_kernel:
             name = f"spyre_kernel_{len(wrapper.src_to_kernel)}"
             wrapper.src_to_kernel[source] = name
-            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel")
+            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel, occurs")
             wrapper.define_kernel(name, source, gpu=False)
         name = wrapper.src_to_kernel[source]
-        wrapper.define_kernel(f"{self.get_name()}_of_{name}", f"{name}.occurs({self.call.nodes!r})", gpu=False)
+        wrapper.define_kernel(f"nodes_of_{self.get_name()}", f"occurs({name}, {self.call.nodes!r})", gpu=False)
         return name
 
     def should_allocate(self) -> bool:
