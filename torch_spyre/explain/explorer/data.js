@@ -36,6 +36,8 @@ const kindOf = (op) => KINDS[op.split(" ")[0]] || "pointwise";
 
 const SOURCE = /^File "(.*)", line (\d+)(?:, in (.*))?$/;
 
+const NO_LINE = "(no line)";
+
 class Run {
   constructor(raw, loadBlock) {
     if (!raw || raw.format !== "spyre-run") throw new Error("this is not the data of a run");
@@ -97,7 +99,7 @@ class Run {
       const path = match ? match[1] : "", line = match ? Number(match[2]) : 0;
       const file = path.split("/").pop();
       const code = (this.raw.files[path]?.[line] ?? "").trim();
-      const short = match ? `${file}:${line}` : text || "(no line)";
+      const short = match ? `${file}:${line}` : text || NO_LINE;
       this.sources.set(position, { position, text, path, line, file, code, short, scope: match?.[3] ?? "" });
     }
     return this.sources.get(position);

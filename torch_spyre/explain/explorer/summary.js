@@ -27,6 +27,8 @@ function bars(title, groups, totalUs, nameOf, pick, most = 12) {
   return el("section", { class: "card" }, el("h2", { text: title }), el("ol", { class: "bars" }, rows));
 }
 
+const MOST_FINDINGS = 200;
+
 const summaryView = {
   id: "summary",
   title: "Summary",
@@ -182,40 +184,48 @@ const summaryView = {
     );
   },
 
+  // Those that save most first, then those that cost most.
   findings(run) {
     const found = [...run.raw.findings].sort((a, b) => (b.saving_us || 0) - (a.saving_us || 0) || b.us - a.us);
-    if (!found.length) {
-      return el(
-        "section",
-        { class: "card" },
-        el("h2", { text: "Findings" }),
-        el("p", { class: "soft", text: "None." }),
-      );
-    }
-    const table = new DataTable("Findings", [
-      { id: "kind", title: "kind", value: (row) => row.kind },
-      { id: "text", title: "what", value: (row) => row.text, wide: true },
-      { id: "advice", title: "what to change", value: (row) => row.advice || "", wide: true },
-      { id: "us", title: "costs", value: (row) => row.us, text: (row) => time(row.us), number: true },
-      {
-        id: "saving",
-        title: "saves",
-        value: (row) => row.saving_us ?? 0,
-        text: (row) => (row.saving_us === undefined ? "–" : time(row.saving_us)),
-        number: true,
-      },
-      { id: "source", title: "source", value: (row) => run.source(row.source).short },
-    ], {
-      sort: ["saving", -1],
-      height: "40vh",
-      onpick: (row) => {
-        const step = run.steps.find((each) => each.raw.source === row.source);
-        if (step) pickStep(step, { view: "provenance" });
-        else say(row.text);
-      },
-    });
-    table.set(found);
-    return el("section", { class: "card" }, el("h2", { text: `Findings (${found.length})` }), table.element);
+    return el(
+      "section",
+      { class: "card" },
+      el("h2", { text: `Findings (${found.length})` }),
+      found.length
+        ? el(
+          "ol",
+          { class: "findings", tabIndex: 0, "aria-label": "Findings" },
+          found.slice(0, MOST_FINDINGS).map((each) => this.finding(run, each)),
+        )
+        : el("p", { class: "soft", text: "None." }),
+      found.length > MOST_FINDINGS && el("p", { class: "soft", text: `and ${found.length - MOST_FINDINGS} more` }),
+    );
+  },
+
+  finding(run, { kind, text, advice, us, saving_us, source }) {
+    const step = run.steps.find((each) => each.raw.source === source), { short, code } = run.source(source);
+    const where = short === NO_LINE ? "" : `${short}  ${code}`;
+    return el(
+      "li",
+      {},
+      el("span", { class: "tag", text: kind }),
+      el(
+        "span",
+        { class: "cost" },
+        el("b", { text: time(us) }),
+        saving_us !== undefined && el("span", { class: "better", text: ` saves ${time(saving_us)}` }),
+      ),
+      el(
+        "div",
+        {},
+        el("div", { text }),
+        advice && el("div", { class: "soft", text: advice }),
+        where &&
+          (step
+            ? button(where, () => pickStep(step, { view: "provenance" }), { class: "link soft" })
+            : el("div", { class: "soft", text: where })),
+      ),
+    );
   },
 
   eager(run) {
