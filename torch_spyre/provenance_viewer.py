@@ -43,7 +43,7 @@ for(const o of rows)o.classList.toggle("chosen",o.dataset.source===r.dataset.sou
 
 def page(data: dict[str, Any], durations: dict[str, float] | None = None) -> str:
     """The HTML of a sidecar; ``durations``: microseconds by the name of a row."""
-    rows = []
+    rows: list[str] = []
     for key, kernel in list(data["kernelIdentities"].items()):
         for step in range(len(kernel.get("steps", ()))):
             if len(rows) == MOST_ROWS:
