@@ -33,7 +33,7 @@ def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Expla
 def _register() -> None:
     import torch
 
-    from . import _C, diagnostics, logging_config
+    from . import _C, diagnostics, logging_config, provenance
     from .card import description
     from .constants import DEVICE_NAME
 
@@ -50,6 +50,7 @@ def _register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
     diagnostics.collect_failures()
+    provenance.install()
 
 
 def _autoload() -> None:

@@ -269,7 +269,7 @@ TEST("program: strict mode looks into the LX of the core that is asked") {
   Bench bench(options(Mode::strict));
   const Held from = bench.block(numbers(2048)), to = bench.block(4096);
   bench.card.launch(bench.card.prepare(program), {to, from}, 0);
-  CHECK_THROWS(bench.card.synchronize(0), UndefinedBehavior, "step 1 (copy): core 7 reads memory of LX");
+  CHECK_THROWS(bench.card.synchronize(0), UndefinedBehavior, "step 1 (copy): core 7 reads byte 8832 of LX");
 }
 
 TEST("program: the time of a copy from other cores") {

@@ -44,7 +44,7 @@ class PageError(AssertionError):
 
 
 class Browser:
-    """One page of a fresh profile. ``problems`` collects what lands in its console, and what it asks the network for."""
+    """One page of a fresh profile. ``problems``: what lands in its console, and what it asks the network for."""
 
     def __init__(self, patience: float = 120) -> None:
         self.patience = patience
@@ -160,10 +160,9 @@ class Browser:
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))")
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
-        found = self.run(
-            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()"
-        )
-        return tuple(found)
+        """Where an element is: x, y, width, height."""
+        script = "((b) => [b.x, b.y, b.width, b.height])(document.querySelector({}).getBoundingClientRect())"
+        return tuple(self.run(script.format(json.dumps(selector))))
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)

@@ -14,8 +14,15 @@ from torch_spyre.card.description import STICK_BYTES
 from torch_spyre.explain.run_data import FORMAT, VERSION, RunData
 
 CORES, LX_BUDGET = 32, 1_625_344
-SOURCE = {10: "hidden = self.norm(x)", 11: "q, k, v = self.q(hidden), self.k(hidden), self.v(hidden)", 12: "q, k = rotate(q, k, cos, sin)",
-          13: "o = attend(q, k, v)", 14: "x = x + self.o(o)", 15: "hidden = self.norm_2(x)", 16: "x = x + self.down(silu(self.gate(hidden)) * self.up(hidden))"}  # fmt: skip
+SOURCE = {
+    10: "hidden = self.norm(x)",
+    11: "q, k, v = self.q(hidden), self.k(hidden), self.v(hidden)",
+    12: "q, k = rotate(q, k, cos, sin)",
+    13: "o = attend(q, k, v)",
+    14: "x = x + self.o(o)",
+    15: "hidden = self.norm_2(x)",
+    16: "x = x + self.down(silu(self.gate(hidden)) * self.up(hidden))",
+}
 
 
 def model_run(
@@ -38,17 +45,43 @@ def model_run(
         "format": FORMAT,
         "version": VERSION,
         "title": title,
-        "card": {"cores": CORES, "stick_bytes": STICK_BYTES, "lx_bytes": 2 << 20, "lx_budget": LX_BUDGET, "constants": dict(description.constants())},
-        "totals": {"us": start, "launched_us": launched, "other_us": start - launched, "least_us": sum(step["least_us"] for step in steps),
-                   "compulsory_bytes": 17_000_000_000, "moved_bytes": sum(step["bytes_read"] + step["bytes_written"] for step in steps)},
+        "card": {
+            "cores": CORES,
+            "stick_bytes": STICK_BYTES,
+            "lx_bytes": 2 << 20,
+            "lx_budget": LX_BUDGET,
+            "constants": dict(description.constants()),
+        },
+        "totals": {
+            "us": start,
+            "launched_us": launched,
+            "other_us": start - launched,
+            "least_us": sum(step["least_us"] for step in steps),
+            "compulsory_bytes": 17_000_000_000,
+            "moved_bytes": sum(step["bytes_read"] + step["bytes_written"] for step in steps),
+        },
         "texts": texts.all,
         "files": {"/models/decoder.py": {str(line): " " * 8 + text for line, text in SOURCE.items()}},
         "kernels": kernels,
         "launches": found,
         "eager": [{"aten": "aten.argmax.default", "source": texts.line(16), "count": 3, "us": 12.5, "fallback": ""}],
-        "findings": [{"kind": "restickify", "text": "A restickify was inserted before attention.", "source": texts.line(13), "us": 80.0, "advice": "Give k transposed.", "saving_us": 60.5},
-                     {"kind": "padding", "text": "The vocabulary is padded to whole sticks.", "source": texts.line(16), "us": 3.0}],
-    }  # fmt: skip
+        "findings": [
+            {
+                "kind": "restickify",
+                "text": "A restickify was inserted before attention.",
+                "source": texts.line(13),
+                "us": 80.0,
+                "advice": "Give k transposed.",
+                "saving_us": 60.5,
+            },
+            {
+                "kind": "padding",
+                "text": "The vocabulary is padded to whole sticks.",
+                "source": texts.line(16),
+                "us": 3.0,
+            },
+        ],
+    }
     return run
 
 
@@ -131,10 +164,22 @@ class _Kernel:
         count = layout.device_bytes()
         stride = [prod(size[i + 1 :]) for i in range(len(size))]
         self.buffers.append(
-            {"name": name, "kind": kind, "dtype": "torch.float16", "size": size, "stride": stride, "bytes": count, "padding": count - 2 * prod(size),
-             "layout": {"format": "SEN169_FP16", "device_size": layout.device_size, "stride_map": layout.stride_map},
-             "place": "argument", "address": len(self.buffers), "core_bytes": 0, "first": len(self.steps), "last": len(self.steps)}
-        )  # fmt: skip
+            {
+                "name": name,
+                "kind": kind,
+                "dtype": "torch.float16",
+                "size": size,
+                "stride": stride,
+                "bytes": count,
+                "padding": count - 2 * prod(size),
+                "layout": {"format": "SEN169_FP16", "device_size": layout.device_size, "stride_map": layout.stride_map},
+                "place": "argument",
+                "address": len(self.buffers),
+                "core_bytes": 0,
+                "first": len(self.steps),
+                "last": len(self.steps),
+            }
+        )
         return len(self.buffers) - 1
 
     def matmul(self, name: str, a: int, b: int, size: list[int], line: int, kind: str = "internal") -> int:
@@ -174,12 +219,36 @@ class _Kernel:
         compute = points / (1140e3 * CORES * self.speed if product else 8e6)
         memory, begin = (read + written) / 153500 / (self.speed if product else 1), 0.97
         self.steps.append(
-            {"op": op, "aten": f"aten.{op.split()[0]}.default", "source": self.texts.line(line), "spec": len(self.specs), "extents": extents, "slices": slices,
-             "us": begin + max(compute, memory), "begin_us": begin, "compute_us": compute, "memory_us": memory, "ring_us": 0.0, "bytes_read": read,
-             "bytes_written": written, "bytes_ring": 0, "least_us": max(compute if product else 0, sum(self.buffers[i]["bytes"] for i in reads if self.buffers[i]["kind"] == "input") / 153500),
-             "bound_by": "matrix unit" if compute > memory and product else "vector unit" if compute > memory else "memory" if memory > begin else "start",
-             "reads": reads, "writes": [out]}
-        )  # fmt: skip
+            {
+                "op": op,
+                "aten": f"aten.{op.split()[0]}.default",
+                "source": self.texts.line(line),
+                "spec": len(self.specs),
+                "extents": extents,
+                "slices": slices,
+                "us": begin + max(compute, memory),
+                "begin_us": begin,
+                "compute_us": compute,
+                "memory_us": memory,
+                "ring_us": 0.0,
+                "bytes_read": read,
+                "bytes_written": written,
+                "bytes_ring": 0,
+                "least_us": max(
+                    compute if product else 0,
+                    sum(self.buffers[i]["bytes"] for i in reads if self.buffers[i]["kind"] == "input") / 153500,
+                ),
+                "bound_by": "matrix unit"
+                if compute > memory and product
+                else "vector unit"
+                if compute > memory
+                else "memory"
+                if memory > begin
+                else "start",
+                "reads": reads,
+                "writes": [out],
+            }
+        )
         for each in reads:
             self.buffers[each]["last"] = number
         self.specs.append({"loop_op": len(self.loop_ops), "nodes": [f"{op.split()[0]}_{number}"]})
@@ -249,8 +318,18 @@ class _Kernel:
         for number, (spec, step) in enumerate(zip(self.specs, self.steps, strict=True)):
             spec.update(text=self.texts(self.op_spec(step)), superdsc=self.texts(self.superdsc(number, step)))
         us = sum(step["us"] for step in self.steps)
-        return {"name": name, "key": f"{self.rows:016x}", "us": us, "bound_us": us * 0.8, "planner": {"method": "joint search"}, "loop_ops": self.loop_ops,
-                "specs": self.specs, "steps": self.steps, "buffers": self.buffers, "occurrences": 1}  # fmt: skip
+        return {
+            "name": name,
+            "key": f"{self.rows:016x}",
+            "us": us,
+            "bound_us": us * 0.8,
+            "planner": {"method": "joint search"},
+            "loop_ops": self.loop_ops,
+            "specs": self.specs,
+            "steps": self.steps,
+            "buffers": self.buffers,
+            "occurrences": 1,
+        }
 
 
 def size_name(place: str) -> str:

@@ -31,7 +31,7 @@ def page(browser, tmp_path_factory):
 
 
 def layouts(seed: int, count: int):
-    """Host sizes, strides and layouts: default ones, other orders of dimensions, sparse ones, and explicit ones that pad and fold."""
+    """Host sizes, strides and layouts: all orders of dimensions, sparse ones, and explicit ones that pad and fold."""
     choose = random.Random(seed)
     for _ in range(count):
         size = [choose.choice([1, 2, 3, 5, 9, 64, 70]) for _ in range(choose.randint(1, 3))]

@@ -36,6 +36,7 @@ class Prepared:
     numbers: Sequence[float]
     plan: _C.JobPlan | None
     code: CompiledDescription
+    occurrences: Sequence[Sequence[tuple[str, ...]]] = ()  # in a compiled graph: the FX nodes of each op of the text
 
 
 # They hear of every kernel between its preparation and its first launch.
@@ -132,7 +133,7 @@ class SpyreKernel(_C.CompiledKernel):
             with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:
-                _tell(Prepared(self.text, inputs, (), plan, code))
+                _tell(Prepared(self.text, inputs, (), plan, code, self.occurrences))
             launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
             self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
 

@@ -128,30 +128,28 @@ def _layouts(run: run_data.RunData, watched: Watched) -> list[run_data.Finding]:
 
 
 def _not_in_lx(run: run_data.RunData, watched: Watched) -> list[run_data.Finding]:
-    found: list[tuple[float, run_data.Finding]] = []
+    """Values that go through device memory, those of equal layers together."""
+    rows: dict[tuple[str, int], list[float]] = defaultdict(list)
     for number, kernel in enumerate(run["kernels"]):
         count = sum(launch["kernel"] == number for launch in run["launches"])
-        savings = advice.savings_in_lx(watched, number)
-        for position, saving in savings.items():
+        for position, saving in advice.savings_in_lx(watched, number).items():
             buffer = kernel["buffers"][position]
             buffer["saving_us"] = saving
-            if saving * count < WORTH_US:
-                continue
             writer = next(step for step in kernel["steps"] if position in step["writes"])
-            found.append(
-                (
-                    saving * count,
-                    {
-                        "kind": "not in LX",
-                        "text": f"{buffer['name']} {buffer['dtype']}{buffer['size']} goes through device memory: "
-                        f"{buffer.get('why_not', '')}",
-                        "source": writer["source"],
-                        "us": saving * count,
-                        "advice": "In LX it would save this much, if there were room.",
-                    },
-                )
-            )
-    return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST]]
+            said = f"{buffer['dtype']}{buffer['size']} goes through device memory: {buffer.get('why_not', '')}"
+            rows[said, writer["source"]].append(saving * count)
+    found: list[run_data.Finding] = [
+        {
+            "kind": "not in LX",
+            "text": f"{len(savings)} x {said}" if len(savings) > 1 else said,
+            "source": source,
+            "us": sum(savings),
+            "advice": "In LX it would save this much, if there were room.",
+        }
+        for (said, source), savings in rows.items()
+        if sum(savings) > WORTH_US
+    ]
+    return sorted(found, key=lambda each: -each["us"])[:MOST]
 
 
 def _padding(run: run_data.RunData) -> list[run_data.Finding]:

@@ -76,7 +76,7 @@ def _hashed(kind: str, text: str) -> str:
 
 
 def _data_blocks(number: int, run: RunData) -> list[str]:
-    """The data of a run as script elements that no browser executes: what every view needs, and blocks of long texts."""
+    """The data of a run in elements that no browser executes: what every view needs, and blocks of long texts."""
     if run.get("format") != FORMAT or run.get("version") != VERSION:
         found = f"{run.get('format')!r}, version {run.get('version')!r}"
         raise ValueError(f"the explorer reads {FORMAT!r}, version {VERSION}; this is {found}")

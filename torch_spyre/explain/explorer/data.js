@@ -10,7 +10,7 @@ async function unpack(base64) {
 // The runs that a page has, this one or one that was dropped on it.
 async function runsOf(page) {
   const runs = [];
-  for (let number = 0; ; ++number) {
+  for (let number = 0;; ++number) {
     const main = page.getElementById(`run-${number}`);
     if (!main) return runs;
     const raw = await unpack(main.textContent);
@@ -19,25 +19,40 @@ async function runsOf(page) {
 }
 
 const KINDS = {
-  matmul: "product", attention: "product",
-  reduce: "reduction", scan: "reduction", argreduce: "reduction", topk: "reduction",
-  copy: "move", fill: "move", restickify: "move", gather: "move", scatter: "move", iota: "move",
+  matmul: "product",
+  attention: "product",
+  reduce: "reduction",
+  scan: "reduction",
+  argreduce: "reduction",
+  topk: "reduction",
+  copy: "move",
+  fill: "move",
+  restickify: "move",
+  gather: "move",
+  scatter: "move",
+  iota: "move",
 };
 const kindOf = (op) => KINDS[op.split(" ")[0]] || "pointwise";
 
 const SOURCE = /^File "(.*)", line (\d+)(?:, in (.*))?$/;
 
+const NO_LINE = "(no line)";
+
 class Run {
   constructor(raw, loadBlock) {
     if (!raw || raw.format !== "spyre-run") throw new Error("this is not the data of a run");
-    if (raw.version !== 1) throw new Error(`this is version ${raw.version} of the data, and the explorer reads version 1`);
+    if (raw.version !== 1) {
+      throw new Error(`this is version ${raw.version} of the data, and the explorer reads version 1`);
+    }
     this.raw = raw;
     this.title = raw.title || "run";
     this.card = raw.card;
     this.loadBlock = loadBlock;
     this.loaded = new Map();
     this.blockOf = new Map();
-    (raw.text_blocks || []).forEach((positions, block) => positions.forEach((position, at) => this.blockOf.set(position, [block, at])));
+    (raw.text_blocks || []).forEach((positions, block) =>
+      positions.forEach((position, at) => this.blockOf.set(position, [block, at]))
+    );
     this.sources = new Map();
     this.kernels = raw.kernels.map((kernel, number) => new KernelData(this, kernel, number));
     this.launches = raw.launches.map((launch, number) => ({ ...launch, number }));
@@ -47,7 +62,8 @@ class Run {
     for (const { kernel } of this.launches) ++this.kernels[kernel].launches;
     this.streams = [...new Set(this.launches.map((launch) => launch.stream))].sort((a, b) => a - b);
     this.begin = Math.min(0, ...this.launches.slice(0, 1).map((launch) => launch.start_us));
-    this.end = this.launches.reduce((last, launch) => Math.max(last, launch.start_us + launch.us), raw.totals.us || 0) || 1;
+    this.end =
+      this.launches.reduce((last, launch) => Math.max(last, launch.start_us + launch.us), raw.totals.us || 0) || 1;
     this.steps = this.kernels.flatMap((kernel) => kernel.steps);
     this.stepsUs = this.steps.reduce((sum, step) => sum + step.totalUs, 0);
   }
@@ -63,7 +79,9 @@ class Run {
   }
 
   // A short text; long ones come with `text()`.
-  shortText(position) { return this.raw.texts[position] ?? ""; }
+  shortText(position) {
+    return this.raw.texts[position] ?? "";
+  }
 
   async text(position) {
     const found = this.raw.texts[position];
@@ -81,7 +99,7 @@ class Run {
       const path = match ? match[1] : "", line = match ? Number(match[2]) : 0;
       const file = path.split("/").pop();
       const code = (this.raw.files[path]?.[line] ?? "").trim();
-      const short = match ? `${file}:${line}` : text || "(no line)";
+      const short = match ? `${file}:${line}` : text || NO_LINE;
       this.sources.set(position, { position, text, path, line, file, code, short, scope: match?.[3] ?? "" });
     }
     return this.sources.get(position);
@@ -90,11 +108,25 @@ class Run {
 
 class KernelData {
   constructor(run, raw, number) {
-    Object.assign(this, { run, raw, number, name: raw.name, short: raw.name.replace(/^spyre_kernel_v1_/, "").replace(/_[A-Z2-7]{16}$/, ""), us: raw.us, launches: 0, buffers: raw.buffers, specs: raw.specs });
+    Object.assign(this, {
+      run,
+      raw,
+      number,
+      name: raw.name,
+      short: raw.name.replace(/^spyre_kernel_v1_/, "").replace(/_[A-Z2-7]{16}$/, ""),
+      us: raw.us,
+      launches: 0,
+      buffers: raw.buffers,
+      specs: raw.specs,
+    });
     this.steps = raw.steps.map((step, index) => new StepData(this, step, index));
     this.starts = new Float64Array(this.steps.length + 1);
-    this.steps.forEach((step, i) => { this.starts[i + 1] = this.starts[i] + step.us; });
-    this.steps.forEach((step, i) => { step.start = this.starts[i]; });
+    this.steps.forEach((step, i) => {
+      this.starts[i + 1] = this.starts[i] + step.us;
+    });
+    this.steps.forEach((step, i) => {
+      step.start = this.starts[i];
+    });
     this.total = this.starts[this.steps.length];
     this.longest = this.steps.reduce((best, step) => (best && best.us >= step.us ? best : step), null);
     this.buffers.forEach((buffer, index) => Object.defineProperty(buffer, "index", { value: index }));
@@ -105,16 +137,29 @@ class KernelData {
   // divides how often nearly all repeated time is repeated; the costliest op among these tells one from the next.
   findLayers() {
     const keys = this.steps.map((step) => `${step.op}\n${step.raw.source}\n${step.extents}`), alike = new Map();
-    keys.forEach((key, i) => { if (alike.has(key)) alike.get(key).push(i); else alike.set(key, [i]); });
+    keys.forEach((key, i) => {
+      if (alike.has(key)) alike.get(key).push(i);
+      else alike.set(key, [i]);
+    });
     const us = (positions) => positions.reduce((sum, i) => sum + this.steps[i].us, 0);
-    const groups = [...alike.values()].filter((positions) => positions.length > 1).map((positions) => ({ positions, us: us(positions) }));
-    const weights = [...new Set(groups.map((group) => group.positions.length))].map((count) => [count, groups.reduce((sum, group) => sum + (group.positions.length % count ? 0 : group.us), 0)]);
-    const most = Math.max(...weights.map(([, weight]) => weight), 0), count = Math.max(...weights.filter(([, weight]) => weight >= 0.95 * most).map(([each]) => each), 0);
+    const groups = [...alike.values()].filter((positions) => positions.length > 1).map((positions) => ({
+      positions,
+      us: us(positions),
+    }));
+    const weights = [...new Set(groups.map((group) => group.positions.length))].map((
+      count,
+    ) => [count, groups.reduce((sum, group) => sum + (group.positions.length % count ? 0 : group.us), 0)]);
+    const most = Math.max(...weights.map(([, weight]) => weight), 0),
+      count = Math.max(...weights.filter(([, weight]) => weight >= 0.95 * most).map(([each]) => each), 0);
     const costliest = groups.filter((group) => group.positions.length % count === 0).sort((a, b) => b.us - a.us)[0];
     if (!count || !costliest) return 0;
-    const { positions } = costliest, anchors = positions.filter((_, i) => i % (positions.length / count) === 0), period = anchors[1] - anchors[0];
+    const { positions } = costliest,
+      anchors = positions.filter((_, i) => i % (positions.length / count) === 0),
+      period = anchors[1] - anchors[0];
     let before = 0;
-    while (before + 1 < period && anchors[0] > before && keys[anchors[0] - before - 1] === keys[anchors[1] - before - 1]) ++before;
+    while (
+      before + 1 < period && anchors[0] > before && keys[anchors[0] - before - 1] === keys[anchors[1] - before - 1]
+    ) ++before;
     // The last layer ends where it no longer goes on like the first.
     const last = anchors[count - 1] - before, first = anchors[0] - before;
     let like = 0;
@@ -131,7 +176,8 @@ class KernelData {
     let low = 0, high = this.steps.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (this.starts[middle] <= us) low = middle; else high = middle - 1;
+      if (this.starts[middle] <= us) low = middle;
+      else high = middle - 1;
     }
     return low;
   }
@@ -150,7 +196,9 @@ class KernelData {
     return this.busyUntil.get(part);
   }
 
-  bufferText(buffer) { return `${buffer.name} ${buffer.dtype.replace("torch.", "")} ${list(buffer.size)}`; }
+  bufferText(buffer) {
+    return `${buffer.name} ${buffer.dtype.replace("torch.", "")} ${list(buffer.size)}`;
+  }
 }
 
 class StepData {
@@ -161,13 +209,27 @@ class StepData {
     this.layer = -1;
   }
 
-  get run() { return this.kernel.run; }
-  get id() { return `${this.kernel.number}.${this.index}`; }
-  get count() { return this.run.launched ? this.kernel.launches : 1; }
-  get totalUs() { return this.us * this.count; }
-  get source() { return this.run.source(this.raw.source); }
-  get cores() { return this.coreCount ??= coresOf(this).length; }
-  get isProduct() { return this.kind === "product"; }
+  get run() {
+    return this.kernel.run;
+  }
+  get id() {
+    return `${this.kernel.number}.${this.index}`;
+  }
+  get count() {
+    return this.run.launched ? this.kernel.launches : 1;
+  }
+  get totalUs() {
+    return this.us * this.count;
+  }
+  get source() {
+    return this.run.source(this.raw.source);
+  }
+  get cores() {
+    return this.coreCount ??= coresOf(this).length;
+  }
+  get isProduct() {
+    return this.kind === "product";
+  }
 
   // Arithmetic operations: multiply-adds count as two, moves as none.
   get ops() {
@@ -181,13 +243,18 @@ class StepData {
     return points;
   }
 
-  uses(core) { return (this.coreSet ??= new Set(coresOf(this))).has(core); }
+  uses(core) {
+    return (this.coreSet ??= new Set(coresOf(this))).has(core);
+  }
 
   facts() {
     const { raw } = this;
     return [
       ["time", this.count > 1 ? `${time(this.us)} × ${this.count} launches` : time(this.us)],
-      ["least", `${time(raw.least_us)} (${raw.least_us > 0 ? `${significant(this.us / raw.least_us)} × bound` : "no bound"})`],
+      [
+        "least",
+        `${time(raw.least_us)} (${raw.least_us > 0 ? `${significant(this.us / raw.least_us)} × bound` : "no bound"})`,
+      ],
       ["bound by", raw.bound_by],
       ["start-up", time(raw.begin_us)],
       [this.isProduct ? "matrix unit" : "vector unit", time(raw.compute_us)],
@@ -210,14 +277,29 @@ function grouped(steps, keyOf) {
     const key = keyOf(step);
     let group = groups.get(key);
     if (!group) {
-      group = { key, steps: [], count: 0, us: 0, begin_us: 0, compute_us: 0, memory_us: 0, ring_us: 0, least_us: 0, bytes: 0, ops: 0, first: step };
+      group = {
+        key,
+        steps: [],
+        count: 0,
+        us: 0,
+        begin_us: 0,
+        compute_us: 0,
+        memory_us: 0,
+        ring_us: 0,
+        least_us: 0,
+        bytes: 0,
+        ops: 0,
+        first: step,
+      };
       groups.set(key, group);
     }
     const times = step.count;
     group.steps.push(step);
     group.count += times;
     group.us += step.us * times;
-    for (const name of ["begin_us", "compute_us", "memory_us", "ring_us", "least_us"]) group[name] += step.raw[name] * times;
+    for (const name of ["begin_us", "compute_us", "memory_us", "ring_us", "least_us"]) {
+      group[name] += step.raw[name] * times;
+    }
     group.bytes += step.bytes * times;
     group.ops += step.ops * times;
   }

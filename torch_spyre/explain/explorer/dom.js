@@ -22,13 +22,19 @@ function significant(value, digits = 3) {
   if (!isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(value))) + 1;
-  return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, digits - size),
-    minimumFractionDigits: size < digits && size > 0 ? digits - size : 0 });
+  return value.toLocaleString("en", {
+    maximumFractionDigits: Math.max(0, digits - size),
+    minimumFractionDigits: size < digits && size > 0 ? digits - size : 0,
+  });
 }
 
 function scaled(value, step, units) {
   let unit = 0, size = Math.abs(value);
-  while (size >= step && unit < units.length - 1) { size /= step; value /= step; ++unit; }
+  while (size >= step && unit < units.length - 1) {
+    size /= step;
+    value /= step;
+    ++unit;
+  }
   return [value, units[unit]];
 }
 
@@ -45,8 +51,15 @@ function bytes(count) {
   return `${unit === "B" ? value : significant(value)} ${unit}`;
 }
 
-const rate = (perSecond, unit) => { const [v, p] = scaled(perSecond, 1000, ["", "k", "M", "G", "T", "P"]); return `${significant(v)} ${p}${unit}`; };
-const percent = (share) => (isFinite(share) ? `${(share * 100).toFixed(Math.abs(share) < 0.0995 && share ? 2 : 1).replace(/\.0$/, "")} %` : "–");
+const rate = (perSecond, unit) => {
+  const [v, p] = scaled(perSecond, 1000, ["", "k", "M", "G", "T", "P"]);
+  return `${significant(v)} ${p}${unit}`;
+};
+const percent = (
+  share,
+) => (isFinite(share)
+  ? `${(share * 100).toFixed(Math.abs(share) < 0.0995 && share ? 2 : 1).replace(/\.0$/, "")} %`
+  : "–");
 const whole = (count) => count.toLocaleString("en");
 const list = (numbers) => `[${numbers.join(", ")}]`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -54,16 +67,30 @@ const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"
 const tip = {
   show(event, title, facts) {
     const box = byId("tip");
-    fill(box, el("b", { text: title }), el("dl", {}, facts.filter((fact) => fact).map(([name, value]) =>
-      [el("dt", { text: name }), el("dd", { text: value })]).flat()));
+    fill(
+      box,
+      el("b", { text: title }),
+      el(
+        "dl",
+        {},
+        facts.filter((fact) => fact).map(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })])
+          .flat(),
+      ),
+    );
     box.hidden = false;
     const margin = 14, { innerWidth, innerHeight } = window;
-    const left = event.clientX + margin + box.offsetWidth > innerWidth ? event.clientX - margin - box.offsetWidth : event.clientX + margin;
-    const top = event.clientY + margin + box.offsetHeight > innerHeight ? innerHeight - box.offsetHeight - 4 : event.clientY + margin;
+    const left = event.clientX + margin + box.offsetWidth > innerWidth
+      ? event.clientX - margin - box.offsetWidth
+      : event.clientX + margin;
+    const top = event.clientY + margin + box.offsetHeight > innerHeight
+      ? innerHeight - box.offsetHeight - 4
+      : event.clientY + margin;
     box.style.left = `${Math.max(4, left)}px`;
     box.style.top = `${Math.max(4, top)}px`;
   },
-  hide() { byId("tip").hidden = true; },
+  hide() {
+    byId("tip").hidden = true;
+  },
 };
 
 function say(text, lasting = false) {
@@ -71,7 +98,11 @@ function say(text, lasting = false) {
   box.textContent = text;
   box.hidden = false;
   clearTimeout(say.timer);
-  if (!lasting) say.timer = setTimeout(() => { box.hidden = true; }, 5000);
+  if (!lasting) {
+    say.timer = setTimeout(() => {
+      box.hidden = true;
+    }, 5000);
+  }
 }
 
 function button(text, onclick, more = {}) {
@@ -84,14 +115,22 @@ function choice(label, options, get, set) {
   group.refresh = () => {
     for (const each of group.children) each.setAttribute("aria-pressed", String(each.value === String(get())));
   };
-  group.append(...options.map(([value, text]) => button(text, () => { set(value); group.refresh(); }, { value: String(value) })));
+  group.append(...options.map(([value, text]) =>
+    button(text, () => {
+      set(value);
+      group.refresh();
+    }, { value: String(value) })
+  ));
   group.refresh();
   return group;
 }
 
 function select(label, options, value, onchange) {
-  const box = el("select", { "aria-label": label, onchange: () => onchange(box.value) },
-    options.map(([key, text]) => el("option", { value: key, text })));
+  const box = el(
+    "select",
+    { "aria-label": label, onchange: () => onchange(box.value) },
+    options.map(([key, text]) => el("option", { value: key, text })),
+  );
   box.value = value;
   return box;
 }

@@ -22,8 +22,18 @@ function placementOf(layout, size, stride) {
   const digits = extents.map((extent, dim) => ({ dim, extent, unit: units[dim] }))
     .filter((digit) => digit.extent > 1 && digit.unit > 0).sort((a, b) => b.unit - a.unit);
   const perStick = extents[rank - 1];
-  return { extents, units, steps, digits, size, stride, perStick, elementBytes: STICK_BYTES / perStick,
-    elements: product(extents), hostElements: product(size) };
+  return {
+    extents,
+    units,
+    steps,
+    digits,
+    size,
+    stride,
+    perStick,
+    elementBytes: STICK_BYTES / perStick,
+    elements: product(extents),
+    hostElements: product(size),
+  };
 }
 
 // Device coordinates of a host offset; null where it has no place.
@@ -81,8 +91,13 @@ function elementAt(place, coordinates) {
 // Everything about the element at a device offset.
 function describeElement(place, deviceOffset) {
   const coordinates = coordinatesAt(place, deviceOffset);
-  return { coordinates, deviceOffset, byte: deviceOffset * place.elementBytes,
-    stick: Math.floor(deviceOffset / place.perStick), element: elementAt(place, coordinates) };
+  return {
+    coordinates,
+    deviceOffset,
+    byte: deviceOffset * place.elementBytes,
+    stick: Math.floor(deviceOffset / place.perStick),
+    element: elementAt(place, coordinates),
+  };
 }
 
 // The slice of each extent that a core has, the last extent running fastest.
@@ -106,17 +121,28 @@ function coresOf({ extents, slices }) {
 
 // An OpSpec as it is printed: its symbols with their ranges and cores, and where its tensors are touched.
 function parseOpSpec(text) {
-  const lines = text.split("\n").map((line) => line.trim()), head = lines.find((line) => / over \w+: \d+\/\d+/.test(line));
+  const lines = text.split("\n").map((line) => line.trim()),
+    head = lines.find((line) => / over \w+: \d+\/\d+/.test(line));
   if (!head) return null;
-  const space = [...head.matchAll(/(\w+): (\d+)\/(\d+)/g)].map(([, name, range, cores]) => ({ name, range: Number(range), cores: Number(cores) }));
+  const space = [...head.matchAll(/(\w+): (\d+)\/(\d+)/g)].map(([, name, range, cores]) => ({
+    name,
+    range: Number(range),
+    cores: Number(cores),
+  }));
   const tensors = [];
   for (const line of lines) {
     const match = /^(?:in|out)\s+(\S+) \w+\[[\d, ]*\] at \[(.*)\](?: of core .*)?$/.exec(line);
     if (match) tensors.push({ places: match[1].split("+"), coordinates: splitAtCommas(match[2]).map(parseCoordinate) });
   }
-  for (const tensor of tensors) for (const coordinate of tensor.coordinates) for (const term of coordinate?.terms ?? []) {
-    const symbol = space.find((each) => each.name === term.name);
-    if (symbol && term.kind !== "whole") symbol.stick = Math.max(symbol.stick || 1, term.per);
+  for (const tensor of tensors) {
+    for (const coordinate of tensor.coordinates) {
+      for (const term of coordinate?.terms ?? []) {
+        const symbol = space.find((each) => each.name === term.name);
+        if (symbol && term.kind !== "whole") {
+          symbol.stick = Math.max(symbol.stick || 1, term.per);
+        }
+      }
+    }
   }
   // A core takes whole sticks where an operand has its sticks along the symbol.
   for (const symbol of space) {
@@ -131,7 +157,8 @@ function splitAtCommas(text) {
   let depth = 0;
   for (const character of text) {
     depth += character === "(" ? 1 : character === ")" ? -1 : 0;
-    if (character === "," && depth === 0) parts.push(""); else parts[parts.length - 1] += character;
+    if (character === "," && depth === 0) parts.push("");
+    else parts[parts.length - 1] += character;
   }
   return parts.map((part) => part.trim());
 }
@@ -145,7 +172,12 @@ function parseCoordinate(text) {
     else if (!match) return null;
     else {
       const [, factor, whole, floored, floorPer, modded, modPer] = match;
-      found.terms.push({ factor: Number(factor || 1), name: whole || floored || modded, kind: whole ? "whole" : floored ? "floor" : "mod", per: Number(floorPer || modPer || 1) });
+      found.terms.push({
+        factor: Number(factor || 1),
+        name: whole || floored || modded,
+        kind: whole ? "whole" : floored ? "floor" : "mod",
+        per: Number(floorPer || modPer || 1),
+      });
     }
   }
   found.terms.sort((a, b) => b.factor - a.factor);
@@ -179,7 +211,9 @@ function coresAt(spec, tensor, coordinates) {
   if (!point) return null;
   let cores = [0];
   for (const { name, range, cores: slices, points } of spec.space) {
-    const mine = point.has(name) ? [Math.floor(point.get(name) / points)] : [...Array(Math.ceil(range / points)).keys()];
+    const mine = point.has(name)
+      ? [Math.floor(point.get(name) / points)]
+      : [...Array(Math.ceil(range / points)).keys()];
     cores = cores.flatMap((core) => mine.map((slice) => core * slices + slice));
   }
   return cores;

@@ -2,13 +2,18 @@
 //
 // Sticks of the innermost device dimension go down, those of the outer ones stand side by side, in the order of memory.
 
-const MOST_PIXELS = 4e6;  // that a browser scrolls well
+const MOST_PIXELS = 4e6; // that a browser scrolls well
 
 const ZOOMS = [1, 2, 4, 7, 12, 18, 30];
 
 class StickMap {
   constructor(kernel, buffer) {
-    Object.assign(this, { kernel, buffer, place: placementOf(buffer.layout, buffer.size, buffer.stride), colouring: "host" });
+    Object.assign(this, {
+      kernel,
+      buffer,
+      place: placementOf(buffer.layout, buffer.size, buffer.stride),
+      colouring: "host",
+    });
     const sizes = buffer.layout.device_size, rank = sizes.length;
     this.perStick = sizes[rank - 1];
     this.down = rank > 1 ? sizes[rank - 2] : 1;
@@ -19,11 +24,28 @@ class StickMap {
     this.plot = new Plot(`Sticks of ${buffer.name}`, (...sizes) => this.draw(...sizes));
     this.plot.canvas.classList.add("sticks");
     this.space = el("div");
-    this.scroll = el("div", { class: "stick-scroll", tabIndex: 0, role: "region", "aria-label": "Sticks, scrollable", onscroll: () => this.plot.redraw() }, this.space, this.plot.canvas);
+    this.scroll = el(
+      "div",
+      {
+        class: "stick-scroll",
+        tabIndex: 0,
+        role: "region",
+        "aria-label": "Sticks, scrollable",
+        onscroll: () => this.plot.redraw(),
+      },
+      this.space,
+      this.plot.canvas,
+    );
     this.readout = el("div", { class: "readout", role: "status" });
     this.plot.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.plot.canvas.addEventListener("pointerleave", () => { tip.hide(); });
-    this.plot.canvas.addEventListener("click", (event) => { this.kept = this.offsetAt(...this.plot.at(event)); this.show(this.kept); this.plot.redraw(); });
+    this.plot.canvas.addEventListener("pointerleave", () => {
+      tip.hide();
+    });
+    this.plot.canvas.addEventListener("click", (event) => {
+      this.kept = this.offsetAt(...this.plot.at(event));
+      this.show(this.kept);
+      this.plot.redraw();
+    });
     this.scroll.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return;
       event.preventDefault();
@@ -39,8 +61,12 @@ class StickMap {
     this.resize();
   }
 
-  get rowHeight() { return Math.max(this.cell, 3) + (this.cell > 3 ? 2 : 0); }
-  get blockWidth() { return this.perStick * this.cell + 10; }
+  get rowHeight() {
+    return Math.max(this.cell, 3) + (this.cell > 3 ? 2 : 0);
+  }
+  get blockWidth() {
+    return this.perStick * this.cell + 10;
+  }
 
   zoom(by) {
     const at = ZOOMS.findIndex((each) => each >= this.cell), [column, row] = this.origin();
@@ -60,10 +86,16 @@ class StickMap {
   offset() {
     const { scrollLeft, scrollTop, scrollWidth, scrollHeight, clientWidth, clientHeight } = this.scroll;
     const of = (at, all, view, full) => (full > MOST_PIXELS ? at / Math.max(all - view, 1) * (full - view) : at);
-    return [of(scrollLeft, scrollWidth, clientWidth, this.full[0]), of(scrollTop, scrollHeight, clientHeight, this.full[1])];
+    return [
+      of(scrollLeft, scrollWidth, clientWidth, this.full[0]),
+      of(scrollTop, scrollHeight, clientHeight, this.full[1]),
+    ];
   }
 
-  origin() { const [x, y] = this.offset(); return [x / this.blockWidth, y / this.rowHeight]; }
+  origin() {
+    const [x, y] = this.offset();
+    return [x / this.blockWidth, y / this.rowHeight];
+  }
 
   moveTo(column, row) {
     const { scrollWidth, scrollHeight, clientWidth, clientHeight } = this.scroll;
@@ -74,7 +106,9 @@ class StickMap {
 
   // The step whose cores are shown: the selected one, if it uses the buffer, or the first that does.
   step() {
-    const uses = (step) => step && step.kernel === this.kernel && (step.raw.writes.includes(this.buffer.index) || step.raw.reads.includes(this.buffer.index));
+    const uses = (step) =>
+      step && step.kernel === this.kernel &&
+      (step.raw.writes.includes(this.buffer.index) || step.raw.reads.includes(this.buffer.index));
     return uses(theStep()) ? theStep() : this.kernel.steps.find(uses) || null;
   }
 
@@ -88,37 +122,63 @@ class StickMap {
     const { place, address } = this.buffer, name = place === "argument" ? `arg${address}` : `${place}@${address}`;
     const found = parsed.tensors.filter((tensor) => tensor.places.includes(name));
     // In place, the written operand is the last of two.
-    Object.assign(this, { spec: parsed, tensor: (step.raw.writes.includes(this.buffer.index) ? found.at(-1) : found[0]) || null });
+    Object.assign(this, {
+      spec: parsed,
+      tensor: (step.raw.writes.includes(this.buffer.index) ? found.at(-1) : found[0]) || null,
+    });
     this.plot.redraw();
   }
 
-  coresOf(coordinates) { return this.tensor ? coresAt(this.spec, this.tensor, coordinates) : null; }
+  coresOf(coordinates) {
+    return this.tensor ? coresAt(this.spec, this.tensor, coordinates) : null;
+  }
 
   draw(context, width, height) {
     const [left, top] = this.offset(), { cell, rowHeight, blockWidth, perStick } = this, [x0, y0] = [54, 18];
     this.readCores();
     this.padding = hatch(context, colour("soft"));
     context.fillStyle = colour("soft");
-    const firstColumn = Math.max(0, Math.floor(left / blockWidth)), lastColumn = Math.min(this.across - 1, Math.floor((left + width) / blockWidth));
-    const firstRow = Math.max(0, Math.floor(top / rowHeight)), lastRow = Math.min(this.down - 1, Math.floor((top + height) / rowHeight));
-    for (let row = firstRow; row <= lastRow; ++row) if (rowHeight > 11 || row % Math.ceil(12 / rowHeight) === 0) {
-      context.textAlign = "right";
-      context.fillText(whole(row), x0 - 6, y0 + row * rowHeight - top + rowHeight / 2);
+    const firstColumn = Math.max(0, Math.floor(left / blockWidth)),
+      lastColumn = Math.min(this.across - 1, Math.floor((left + width) / blockWidth));
+    const firstRow = Math.max(0, Math.floor(top / rowHeight)),
+      lastRow = Math.min(this.down - 1, Math.floor((top + height) / rowHeight));
+    for (let row = firstRow; row <= lastRow; ++row) {
+      if (rowHeight > 11 || row % Math.ceil(12 / rowHeight) === 0) {
+        context.textAlign = "right";
+        context.fillText(whole(row), x0 - 6, y0 + row * rowHeight - top + rowHeight / 2);
+      }
     }
     context.textAlign = "left";
     context.save();
     context.beginPath();
     context.rect(x0, y0, width - x0, height - y0);
     context.clip();
-    for (let column = firstColumn; column <= lastColumn; ++column) for (let row = firstRow; row <= lastRow; ++row)
-      this.drawStick(context, column, row, x0 + column * blockWidth - left, y0 + row * rowHeight - top, cell, rowHeight);
+    for (let column = firstColumn; column <= lastColumn; ++column) {
+      for (let row = firstRow; row <= lastRow; ++row) {
+        this.drawStick(
+          context,
+          column,
+          row,
+          x0 + column * blockWidth - left,
+          y0 + row * rowHeight - top,
+          cell,
+          rowHeight,
+        );
+      }
+    }
     this.drawMarks(context, x0 - left, y0 - top);
     context.restore();
     context.fillStyle = colour("soft");
     const outer = this.buffer.layout.device_size.slice(0, -2);
     for (let column = firstColumn; column <= lastColumn; ++column) {
-      const coordinates = outer.length ? coordinatesAt(this.place, column * this.down * perStick).slice(0, outer.length) : [];
-      context.fillText(coordinates.length ? `block ${list(coordinates)}` : "sticks", Math.max(x0, x0 + column * blockWidth - left), 8);
+      const coordinates = outer.length
+        ? coordinatesAt(this.place, column * this.down * perStick).slice(0, outer.length)
+        : [];
+      context.fillText(
+        coordinates.length ? `block ${list(coordinates)}` : "sticks",
+        Math.max(x0, x0 + column * blockWidth - left),
+        8,
+      );
     }
   }
 
@@ -126,7 +186,8 @@ class StickMap {
   drawStick(context, column, row, x, y, cell, rowHeight) {
     const base = (column * this.down + row) * this.perStick, tall = rowHeight - (cell > 3 ? 2 : rowHeight > 2 ? 1 : 0);
     let begin = 0, ink = null;
-    const lanes = this.perStick, cores = this.colouring === "core" ? this.coresOf(coordinatesAt(this.place, base)) : null;
+    const lanes = this.perStick,
+      cores = this.colouring === "core" ? this.coresOf(coordinatesAt(this.place, base)) : null;
     for (let lane = 0; lane <= lanes; ++lane) {
       const next = lane < lanes ? this.ink(base + lane, cores) : undefined;
       if (next === ink && lane > 0) continue;
@@ -140,7 +201,10 @@ class StickMap {
     if (cell >= 7) {
       context.strokeStyle = colour("page");
       context.beginPath();
-      for (let lane = 1; lane < lanes; ++lane) { context.moveTo(x + lane * cell + 0.5, y); context.lineTo(x + lane * cell + 0.5, y + tall); }
+      for (let lane = 1; lane < lanes; ++lane) {
+        context.moveTo(x + lane * cell + 0.5, y);
+        context.lineTo(x + lane * cell + 0.5, y + tall);
+      }
       context.stroke();
     }
     if (cell >= 18) this.drawIndices(context, base, x, y, cell, tall);
@@ -152,8 +216,13 @@ class StickMap {
   ink(offset, cores) {
     const found = describeElement(this.place, offset);
     if (!found.element) return "padding";
-    if (this.colouring === "core") return cores ? (cores.length > 1 && cores.length >= this.coreStep.cores ? colour("shared") : coreColour(cores[0])) : colour("row-strong");
-    const { index } = found.element, tiles = index.map((at, dim) => (dim === index.length - 1 ? Math.floor(at / 64) : at));
+    if (this.colouring === "core") {
+      return cores
+        ? (cores.length > 1 && cores.length >= this.coreStep.cores ? colour("shared") : coreColour(cores[0]))
+        : colour("row-strong");
+    }
+    const { index } = found.element,
+      tiles = index.map((at, dim) => (dim === index.length - 1 ? Math.floor(at / 64) : at));
     return colour(tiles.reduce((sum, at) => sum + at, 0) % 2 ? "tint-odd" : "tint-even");
   }
 
@@ -163,7 +232,14 @@ class StickMap {
     context.textAlign = "center";
     for (let lane = 0; lane < this.perStick; ++lane) {
       const { element } = describeElement(this.place, base + lane);
-      if (element) context.fillText(String(cell >= 30 ? element.index.slice(-2).join(",") : element.index.at(-1) ?? ""), x + lane * cell + cell / 2, y + tall / 2 + 1, cell - 2);
+      if (element) {
+        context.fillText(
+          String(cell >= 30 ? element.index.slice(-2).join(",") : element.index.at(-1) ?? ""),
+          x + lane * cell + cell / 2,
+          y + tall / 2 + 1,
+          cell - 2,
+        );
+      }
     }
     context.textAlign = "left";
     context.font = "11px system-ui, sans-serif";
@@ -183,23 +259,51 @@ class StickMap {
   }
 
   offsetAt(x, y) {
-    const [left, top] = this.offset(), column = Math.floor((x - 54 + left) / this.blockWidth), row = Math.floor((y - 18 + top) / this.rowHeight);
+    const [left, top] = this.offset(),
+      column = Math.floor((x - 54 + left) / this.blockWidth),
+      row = Math.floor((y - 18 + top) / this.rowHeight);
     const lane = Math.floor((x - 54 + left - column * this.blockWidth) / this.cell);
-    if (column < 0 || column >= this.across || row < 0 || row >= this.down || lane < 0 || lane >= this.perStick) return null;
+    if (column < 0 || column >= this.across || row < 0 || row >= this.down || lane < 0 || lane >= this.perStick) {
+      return null;
+    }
     return (column * this.down + row) * this.perStick + lane;
   }
 
   facts(offset) {
     const found = describeElement(this.place, offset), { buffer } = this, cores = this.coresOf(found.coordinates);
-    return [["host index", found.element ? list(found.element.index) : "padding: holds no element"], found.element && ["host offset", whole(found.element.hostOffset)],
-      ["device coordinates", list(found.coordinates)], ["device offset", whole(found.deviceOffset)], ["stick", `${whole(found.stick)}, lane ${found.coordinates.at(-1)}`],
-      ["byte", `${whole(found.byte)} = ${hexadecimal(Math.floor(found.byte))} of ${buffer.place === "argument" ? `argument ${buffer.address}` : buffer.place === "lx" ? "the whole buffer" : `the buffer, pool ${hexadecimal(buffer.address + Math.floor(found.byte))}`}`],
-      this.tensor && ["cores", cores ? `${cores.slice(0, 12).join(", ")}${cores.length > 12 ? ` … (${cores.length})` : ""} in step ${this.coreStep.index} ${this.coreStep.op}` : `not touched by step ${this.coreStep.index}`]];
+    return [
+      ["host index", found.element ? list(found.element.index) : "padding: holds no element"],
+      found.element && ["host offset", whole(found.element.hostOffset)],
+      ["device coordinates", list(found.coordinates)],
+      ["device offset", whole(found.deviceOffset)],
+      ["stick", `${whole(found.stick)}, lane ${found.coordinates.at(-1)}`],
+      [
+        "byte",
+        `${whole(found.byte)} = ${hexadecimal(Math.floor(found.byte))} of ${
+          buffer.place === "argument"
+            ? `argument ${buffer.address}`
+            : buffer.place === "lx"
+            ? "the whole buffer"
+            : `the buffer, pool ${hexadecimal(buffer.address + Math.floor(found.byte))}`
+        }`,
+      ],
+      this.tensor && [
+        "cores",
+        cores
+          ? `${cores.slice(0, 12).join(", ")}${
+            cores.length > 12 ? ` … (${cores.length})` : ""
+          } in step ${this.coreStep.index} ${this.coreStep.op}`
+          : `not touched by step ${this.coreStep.index}`,
+      ],
+    ];
   }
 
   point(event) {
     const offset = this.offsetAt(...this.plot.at(event));
-    if (offset !== this.pointed) { this.pointed = offset; this.plot.redraw(); }
+    if (offset !== this.pointed) {
+      this.pointed = offset;
+      this.plot.redraw();
+    }
     if (offset === null) return tip.hide();
     return tip.show(event, this.buffer.name, this.facts(offset));
   }
@@ -212,12 +316,15 @@ class StickMap {
   // Goes to a host index; false where the tensor has no such element.
   goTo(index) {
     const { size } = this.place;
-    if (index.length !== size.length || index.some((at, dim) => !Number.isInteger(at) || at < 0 || at >= size[dim])) return false;
+    if (index.length !== size.length || index.some((at, dim) => !Number.isInteger(at) || at < 0 || at >= size[dim])) {
+      return false;
+    }
     const coordinates = coordinatesOf(this.place, hostOffsetOf(this.place, index));
     if (!coordinates) return false;
     this.kept = deviceOffsetOf(this.place, coordinates);
     const stick = Math.floor(this.kept / this.perStick);
-    this.moveTo(Math.max(Math.floor(stick / this.down) - 0.2, 0), Math.max((stick % this.down) - 4, 0));
+    const inside = Math.max((this.kept % this.perStick) * this.cell - this.plot.width / 2, 0) / this.blockWidth;
+    this.moveTo(Math.floor(stick / this.down) + inside, Math.max((stick % this.down) - 4, 0));
     this.show(this.kept);
     this.plot.redraw();
     return true;
@@ -225,7 +332,8 @@ class StickMap {
 }
 
 const layoutsView = {
-  id: "layouts", title: "Layouts",
+  id: "layouts",
+  title: "Layouts",
 
   build(root) {
     this.chooser = el("div", { class: "bar" });
@@ -258,13 +366,51 @@ const layoutsView = {
     this.map = new StickMap(kernel, buffer);
     const { map } = this;
     map.colouring = colouring;
-    const field = el("input", { type: "text", size: 14, placeholder: buffer.size.map(() => "0").join(", "), "aria-label": "Host index", onkeydown: (event) => { if (event.key === "Enter") find(); } });
-    const find = () => { if (!map.goTo(field.value.split(/[\s,[\]]+/).filter((word) => word).map(Number))) say(`${buffer.name} has no element [${field.value}]; its size is ${list(buffer.size)}.`); };
-    fill(this.chooser, el("b", { text: kernel.bufferText(buffer) }), el("span", { class: "soft", text: `device ${list(buffer.layout.device_size)}, strides ${list(buffer.layout.stride_map)}, ${buffer.layout.format}; ${placeText(buffer)}` }),
-      el("div", { class: "buttons" }, button("−", () => map.zoom(-1), { "aria-label": "Smaller" }), button("+", () => map.zoom(1), { "aria-label": "Larger" })),
-      choice("Colour by", [["host", "Host index"], ["core", "Core"]], () => map.colouring, (value) => { map.colouring = value; map.plot.redraw(); }),
+    const field = el("input", {
+      type: "text",
+      size: 14,
+      placeholder: buffer.size.map(() => "0").join(", "),
+      "aria-label": "Host index",
+      onkeydown: (event) => {
+        if (event.key === "Enter") find();
+      },
+    });
+    const find = () => {
+      if (!map.goTo(field.value.split(/[\s,[\]]+/).filter((word) => word).map(Number))) {
+        say(`${buffer.name} has no element [${field.value}]; its size is ${list(buffer.size)}.`);
+      }
+    };
+    fill(
+      this.chooser,
+      el("b", { text: kernel.bufferText(buffer) }),
+      el("span", {
+        class: "soft",
+        text: `device ${list(buffer.layout.device_size)}, strides ${
+          list(buffer.layout.stride_map)
+        }, ${buffer.layout.format}; ${placeText(buffer)}`,
+      }),
+      el(
+        "div",
+        { class: "buttons" },
+        button("−", () => map.zoom(-1), { "aria-label": "Smaller" }),
+        button("+", () => map.zoom(1), { "aria-label": "Larger" }),
+      ),
+      choice("Colour by", [["host", "Host index"], ["core", "Core"]], () => map.colouring, (value) => {
+        map.colouring = value;
+        map.plot.redraw();
+      }),
       el("span", {}, "host index ", field, button("Go", find)),
-      el("ul", { class: "legend" }, el("li", {}, el("span", { class: "swatch hatched" }), `padding ${percent(buffer.padding / (buffer.bytes || 1))}`)));
+      el(
+        "ul",
+        { class: "legend" },
+        el(
+          "li",
+          {},
+          el("span", { class: "swatch hatched" }),
+          `padding ${percent(buffer.padding / (buffer.bytes || 1))}`,
+        ),
+      ),
+    );
     fill(this.picture, map.scroll, map.readout);
     requestAnimationFrame(() => map.plot.resize());
   },
@@ -272,12 +418,30 @@ const layoutsView = {
   listBuffers(kernel) {
     this.listed = kernel;
     this.table = new DataTable("Buffers", [
-      { id: "name", title: "buffer", value: (row) => row.name }, { id: "kind", title: "kind", value: (row) => row.kind }, { id: "place", title: "place", value: placeText },
-      { id: "host", title: "host", value: (row) => `${row.dtype} ${list(row.size)}`, wide: true }, { id: "device", title: "device", value: (row) => list(row.layout.device_size), wide: true },
+      { id: "name", title: "buffer", value: (row) => row.name },
+      { id: "kind", title: "kind", value: (row) => row.kind },
+      { id: "place", title: "place", value: placeText },
+      { id: "host", title: "host", value: (row) => `${row.dtype} ${list(row.size)}`, wide: true },
+      { id: "device", title: "device", value: (row) => list(row.layout.device_size), wide: true },
       { id: "bytes", title: "bytes", value: (row) => row.bytes, text: (row) => bytes(row.bytes), number: true },
-      { id: "padding", title: "padding", value: (row) => row.padding / (row.bytes || 1), text: (row) => percent(row.padding / (row.bytes || 1)), number: true },
-    ], { sort: ["bytes", -1], height: "30vh", onpick: (row) => pickBuffer(kernel, row), isPicked: (row) => row === this.map?.buffer });
+      {
+        id: "padding",
+        title: "padding",
+        value: (row) => row.padding / (row.bytes || 1),
+        text: (row) => percent(row.padding / (row.bytes || 1)),
+        number: true,
+      },
+    ], {
+      sort: ["bytes", -1],
+      height: "30vh",
+      onpick: (row) => pickBuffer(kernel, row),
+      isPicked: (row) => row === this.map?.buffer,
+    });
     this.table.set(kernel.buffers);
-    fill(this.listing, el("h2", { text: `Buffers of kernel ${kernel.number} (${kernel.buffers.length})` }), this.table.element);
+    fill(
+      this.listing,
+      el("h2", { text: `Buffers of kernel ${kernel.number} (${kernel.buffers.length})` }),
+      this.table.element,
+    );
   },
 };

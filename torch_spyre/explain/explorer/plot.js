@@ -2,12 +2,15 @@
 
 const colours = new Map();
 function colour(name) {
-  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  if (!colours.has(name)) {
+    colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  }
   return colours.get(name);
 }
 const kindColour = (kind) => colour(`kind-${kind}`);
 const CORE_HUES = 32;
-const coreColour = (core, alpha = 1) => `hsl(${(core * 360 / CORE_HUES * 5) % 360} 42% ${colour("dark") === "1" ? 42 : 70}% / ${alpha})`;
+const coreColour = (core, alpha = 1) =>
+  `hsl(${(core * 360 / CORE_HUES * 5) % 360} 42% ${colour("dark") === "1" ? 42 : 70}% / ${alpha})`;
 
 class Plot {
   constructor(label, draw, more = {}) {
@@ -33,7 +36,10 @@ class Plot {
   redraw() {
     if (this.waiting) return;
     this.waiting = true;
-    requestAnimationFrame(() => { this.waiting = false; if (this.canvas.isConnected) this.render(); });
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      if (this.canvas.isConnected) this.render();
+    });
   }
 
   render() {
@@ -59,7 +65,9 @@ class Window {
     Object.assign(this, { low, high, least, changed, from: low, to: high });
   }
 
-  get span() { return this.to - this.from; }
+  get span() {
+    return this.to - this.from;
+  }
 
   set(from, to) {
     const span = Math.min(Math.max(to - from, this.least), this.high - this.low);
@@ -74,14 +82,22 @@ class Window {
     this.set(fixed - at * span, fixed + (1 - at) * span);
   }
 
-  pan(share) { this.set(this.from + share * this.span, this.to + share * this.span); }
-  fit() { this.set(this.low, this.high); }
+  pan(share) {
+    this.set(this.from + share * this.span, this.to + share * this.span);
+  }
+  fit() {
+    this.set(this.low, this.high);
+  }
   show(from, to) {
     const margin = (to - from) * 2;
     this.set(from - margin, to + margin);
   }
-  x(value, width) { return (value - this.from) / this.span * width; }
-  value(x, width) { return this.from + x / width * this.span; }
+  x(value, width) {
+    return (value - this.from) / this.span * width;
+  }
+  value(x, width) {
+    return this.from + x / width * this.span;
+  }
 }
 
 const KEY_ZOOM = 0.7, WHEEL_ZOOM = 0.0015, KEY_PAN = 0.2;
@@ -92,8 +108,12 @@ function steer(plot, view, left, { click, hover }) {
   const share = (event) => (plot.at(event)[0] - left) / (plot.width - left);
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) view.pan((event.deltaX || event.deltaY) / (plot.width - left));
-    else view.zoom(Math.exp(event.deltaY * WHEEL_ZOOM * (event.deltaMode ? 20 : 1)), Math.min(Math.max(share(event), 0), 1));
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) {
+      view.pan((event.deltaX || event.deltaY) / (plot.width - left));
+    } else {view.zoom(
+        Math.exp(event.deltaY * WHEEL_ZOOM * (event.deltaMode ? 20 : 1)),
+        Math.min(Math.max(share(event), 0), 1),
+      );}
   }, { passive: false });
   let drag = null;
   canvas.addEventListener("pointerdown", (event) => {
@@ -114,13 +134,20 @@ function steer(plot, view, left, { click, hover }) {
     if (drag && !drag.moved) click(event, ...plot.at(event));
     drag = null;
   });
-  canvas.addEventListener("pointercancel", () => { drag = null; });
+  canvas.addEventListener("pointercancel", () => {
+    drag = null;
+  });
   canvas.addEventListener("pointerleave", () => tip.hide());
   canvas.addEventListener("keydown", (event) => {
     const actions = {
-      "+": () => view.zoom(KEY_ZOOM), "=": () => view.zoom(KEY_ZOOM), w: () => view.zoom(KEY_ZOOM),
-      "-": () => view.zoom(1 / KEY_ZOOM), s: () => view.zoom(1 / KEY_ZOOM),
-      a: () => view.pan(-KEY_PAN), d: () => view.pan(KEY_PAN), 0: () => view.fit(),
+      "+": () => view.zoom(KEY_ZOOM),
+      "=": () => view.zoom(KEY_ZOOM),
+      w: () => view.zoom(KEY_ZOOM),
+      "-": () => view.zoom(1 / KEY_ZOOM),
+      s: () => view.zoom(1 / KEY_ZOOM),
+      a: () => view.pan(-KEY_PAN),
+      d: () => view.pan(KEY_PAN),
+      0: () => view.fit(),
     };
     if (event.shiftKey && event.key === "ArrowLeft") actions[event.key] = actions.a;
     if (event.shiftKey && event.key === "ArrowRight") actions[event.key] = actions.d;
@@ -132,13 +159,16 @@ function steer(plot, view, left, { click, hover }) {
 }
 
 function zoomButtons(getView, toSelection) {
-  return el("div", { class: "buttons", role: "group", "aria-label": "Zoom" },
+  return el(
+    "div",
+    { class: "buttons", role: "group", "aria-label": "Zoom" },
     button("−", () => getView().zoom(1 / KEY_ZOOM), { title: "Zoom out (-)", "aria-label": "Zoom out" }),
     button("+", () => getView().zoom(KEY_ZOOM), { title: "Zoom in (+)", "aria-label": "Zoom in" }),
     button("◀", () => getView().pan(-KEY_PAN), { title: "Left (a)", "aria-label": "Pan left" }),
     button("▶", () => getView().pan(KEY_PAN), { title: "Right (d)", "aria-label": "Pan right" }),
     button("Fit", () => getView().fit(), { title: "All of it (0)" }),
-    button("Selection", toSelection, { title: "Zoom to the selected step (f)" }));
+    button("Selection", toSelection, { title: "Zoom to the selected step (f)" }),
+  );
 }
 
 // Round values between two others, about so many.
@@ -172,6 +202,11 @@ function hatch(context, strong) {
   const brush = tile.getContext("2d");
   brush.strokeStyle = strong;
   brush.lineWidth = 1;
-  for (const shift of [-6, 0, 6]) { brush.beginPath(); brush.moveTo(shift, 6); brush.lineTo(shift + 6, 0); brush.stroke(); }
+  for (const shift of [-6, 0, 6]) {
+    brush.beginPath();
+    brush.moveTo(shift, 6);
+    brush.lineTo(shift + 6, 0);
+    brush.stroke();
+  }
   return context.createPattern(tile, "repeat");
 }

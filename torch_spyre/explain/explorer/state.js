@@ -22,7 +22,9 @@ function readState() {
 
 function hashOf(state) {
   const out = new URLSearchParams();
-  for (const name of Object.keys(DEFAULTS)) if (state[name] !== DEFAULTS[name] || name === "view") out.set(name, state[name]);
+  for (const name of Object.keys(DEFAULTS)) {
+    if (state[name] !== DEFAULTS[name] || name === "view") out.set(name, state[name]);
+  }
   for (const [name, value] of Object.entries(state.more)) if (value !== undefined && value !== "") out.set(name, value);
   return `#${out}`;
 }
@@ -44,8 +46,10 @@ const theStep = () => theRun().kernels[app.state.kernel]?.steps[app.state.step] 
 const theBuffer = () => theRun().kernels[app.state.kernel]?.buffers[app.state.buffer] || null;
 
 const runNumber = (run) => app.runs.indexOf(run);
-const pickStep = (step, patch = {}) => go({ run: runNumber(step.run), kernel: step.kernel.number, step: step.index, buffer: -1, ...patch });
-const pickBuffer = (kernel, buffer, patch = {}) => go({ run: runNumber(kernel.run), kernel: kernel.number, buffer: buffer.index, ...patch });
+const pickStep = (step, patch = {}) =>
+  go({ run: runNumber(step.run), kernel: step.kernel.number, step: step.index, buffer: -1, ...patch });
+const pickBuffer = (kernel, buffer, patch = {}) =>
+  go({ run: runNumber(kernel.run), kernel: kernel.number, buffer: buffer.index, ...patch });
 
 // The next or previous step of the kernel.
 function moveStep(by) {

@@ -8,19 +8,37 @@ class DataTable {
     Object.assign(this, { columns, onpick, isPicked, sort: sort || [columns[0].id, -1], rows: [], key });
     this.head = el("tr");
     this.body = el("tbody");
-    this.element = el("div", { class: "scroll", tabIndex: 0, style: { maxHeight: height }, role: "region", "aria-label": label,
-      onscroll: () => this.renderRows(), onkeydown: (event) => this.onkey(event) },
-      el("table", { class: "data" }, el("thead", {}, this.head), this.body));
+    this.element = el("div", {
+      class: "scroll",
+      tabIndex: 0,
+      style: { maxHeight: height },
+      role: "region",
+      "aria-label": label,
+      onscroll: () => this.renderRows(),
+      onkeydown: (event) => this.onkey(event),
+    }, el("table", { class: "data" }, el("thead", {}, this.head), this.body));
     this.renderHead();
     new ResizeObserver(() => this.renderRows()).observe(this.element);
   }
 
   renderHead() {
-    fill(this.head, this.columns.map((column) => {
-      const [id, direction] = this.sort, sorted = id === column.id;
-      return el("th", { class: column.number ? "number" : "", scope: "col", "aria-sort": sorted ? (direction > 0 ? "ascending" : "descending") : "none" },
-        button(column.title + (sorted ? (direction > 0 ? " ▲" : " ▼") : ""), () => this.sortBy(column), { class: "plain" }));
-    }));
+    fill(
+      this.head,
+      this.columns.map((column) => {
+        const [id, direction] = this.sort, sorted = id === column.id;
+        return el(
+          "th",
+          {
+            class: column.number ? "number" : "",
+            scope: "col",
+            "aria-sort": sorted ? (direction > 0 ? "ascending" : "descending") : "none",
+          },
+          button(column.title + (sorted ? (direction > 0 ? " ▲" : " ▼") : ""), () => this.sortBy(column), {
+            class: "plain",
+          }),
+        );
+      }),
+    );
   }
 
   sortBy(column) {
@@ -32,8 +50,13 @@ class DataTable {
 
   set(rows) {
     const [id, direction] = this.sort, column = this.columns.find((each) => each.id === id);
-    const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
-    this.rows = rows.map((row, i) => [row, column.value(row), i]).sort((a, b) => direction * compare(a[1], b[1]) || a[2] - b[2]).map(([row]) => row);
+    const compare = (
+      a,
+      b,
+    ) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+    this.rows = rows.map((row, i) => [row, column.value(row), i]).sort((a, b) =>
+      direction * compare(a[1], b[1]) || a[2] - b[2]
+    ).map(([row]) => row);
     this.drawn = null;
     this.renderRows();
   }
@@ -45,23 +68,47 @@ class DataTable {
     const drawn = `${first}-${last}`;
     if (this.drawn === drawn) return;
     this.drawn = drawn;
-    const space = (count) => count > 0 && el("tr", { "aria-hidden": "true" }, el("td", { colSpan: this.columns.length, class: "space", style: { height: `${count * ROW_HEIGHT}px` } }));
-    fill(this.body, space(first), this.rows.slice(first, last).map((row) => this.renderRow(row)), space(this.rows.length - last));
+    const space = (count) =>
+      count > 0 &&
+      el(
+        "tr",
+        { "aria-hidden": "true" },
+        el("td", { colSpan: this.columns.length, class: "space", style: { height: `${count * ROW_HEIGHT}px` } }),
+      );
+    fill(
+      this.body,
+      space(first),
+      this.rows.slice(first, last).map((row) => this.renderRow(row)),
+      space(this.rows.length - last),
+    );
   }
 
   renderRow(row) {
     const cells = this.columns.map((column) => {
       const text = String(column.text ? column.text(row) : column.value(row));
-      const cell = el("td", { class: (column.number ? "number " : "") + (column.wide ? "wide" : ""), title: text, text });
+      const cell = el("td", {
+        class: (column.number ? "number " : "") + (column.wide ? "wide" : ""),
+        title: text,
+        text,
+      });
       const share = column.bar?.(row);
-      if (share > 0) cell.style.backgroundImage = `linear-gradient(90deg, var(--bar) ${Math.min(share, 1) * 100}%, transparent 0)`;
+      if (share > 0) {
+        cell.style.backgroundImage = `linear-gradient(90deg, var(--bar) ${Math.min(share, 1) * 100}%, transparent 0)`;
+      }
       return cell;
     });
     const picked = this.isPicked(row);
-    return el("tr", { class: (picked ? "picked " : "") + (this.onpick ? "can-pick" : ""), "aria-selected": String(picked), onclick: () => this.onpick?.(row) }, cells);
+    return el("tr", {
+      class: (picked ? "picked " : "") + (this.onpick ? "can-pick" : ""),
+      "aria-selected": String(picked),
+      onclick: () => this.onpick?.(row),
+    }, cells);
   }
 
-  refresh() { this.drawn = null; this.renderRows(); }
+  refresh() {
+    this.drawn = null;
+    this.renderRows();
+  }
 
   onkey(event) {
     if (!this.onpick || !["ArrowUp", "ArrowDown"].includes(event.key)) return;
@@ -76,7 +123,9 @@ class DataTable {
 
   reveal(index) {
     const top = index * ROW_HEIGHT, { scrollTop, clientHeight } = this.element;
-    if (top < scrollTop || top > scrollTop + clientHeight - 3 * ROW_HEIGHT) this.element.scrollTop = top - clientHeight / 2;
+    if (top < scrollTop || top > scrollTop + clientHeight - 3 * ROW_HEIGHT) {
+      this.element.scrollTop = top - clientHeight / 2;
+    }
   }
 
   revealPicked() {
@@ -90,7 +139,10 @@ class DataTable {
       const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
-    return [this.columns.map((column) => cell(column.title)), ...this.rows.map((row) => this.columns.map((column) => cell(column.value(row))))]
+    return [
+      this.columns.map((column) => cell(column.title)),
+      ...this.rows.map((row) => this.columns.map((column) => cell(column.value(row)))),
+    ]
       .map((cells) => cells.join(",")).join("\r\n") + "\r\n";
   }
 }

@@ -10,7 +10,14 @@ function cellsIn(run, stream, view, width) {
     const kernel = run.kernels[launch.kernel], base = launch.start_us;
     if (!kernel.steps.length) continue;
     if (kernel.total < pixel) {
-      cells.push({ from: base, to: base + kernel.total, launch, step: kernel.longest, first: 0, end: kernel.steps.length });
+      cells.push({
+        from: base,
+        to: base + kernel.total,
+        launch,
+        step: kernel.longest,
+        first: 0,
+        end: kernel.steps.length,
+      });
       continue;
     }
     let i = kernel.stepAt(view.from - base);
@@ -33,22 +40,41 @@ function partsOf(step) {
   const { begin_us, compute_us, memory_us, ring_us } = step.raw, work = Math.max(step.us - ring_us, 0);
   const until = (us) => Math.min(begin_us + us, Math.max(work, begin_us));
   return {
-    start: [0, begin_us], matrix: step.isProduct ? [begin_us, until(compute_us)] : null,
-    vector: step.isProduct ? null : [begin_us, until(compute_us)], dram: [begin_us, until(memory_us)], ring: [step.us - ring_us, step.us],
+    start: [0, begin_us],
+    matrix: step.isProduct ? [begin_us, until(compute_us)] : null,
+    vector: step.isProduct ? null : [begin_us, until(compute_us)],
+    dram: [begin_us, until(memory_us)],
+    ring: [step.us - ring_us, step.us],
   };
 }
 
-const UNITS = [["matrix", "matrix unit"], ["vector", "vector unit"], ["dram", "DRAM"], ["ring", "ring"], ["start", "start-up"]];
+const UNITS = [["matrix", "matrix unit"], ["vector", "vector unit"], ["dram", "DRAM"], ["ring", "ring"], [
+  "start",
+  "start-up",
+]];
 
 class Timeline {
   constructor(run, { cores = true, onmove = () => {} } = {}) {
     this.run = run;
     this.showCores = cores;
-    this.window = new Window(run.begin, run.end, 0.05, () => { this.plot.redraw(); this.map?.redraw(); onmove(this.window); });
-    this.plot = new Plot("Timeline: launches, steps, units and cores over modelled time; zoom with + and -, pan with a and d, steps with the arrows",
-      (...sizes) => this.draw(...sizes));
-    steer(this.plot, this.window, LABELS, { click: (event, x, y) => this.click(x, y), hover: (event, x, y) => this.hover(event, x, y) });
-    this.plot.canvas.addEventListener("dblclick", (event) => { const hit = this.hit(...this.plot.at(event)); if (hit) this.window.show(hit.from, hit.to); });
+    this.window = new Window(run.begin, run.end, 0.05, () => {
+      this.plot.redraw();
+      this.map?.redraw();
+      onmove(this.window);
+    });
+    this.plot = new Plot(
+      "Timeline: launches, steps, units and cores over modelled time; " +
+        "zoom with + and -, pan with a and d, steps with the arrows",
+      (...sizes) => this.draw(...sizes),
+    );
+    steer(this.plot, this.window, LABELS, {
+      click: (event, x, y) => this.click(x, y),
+      hover: (event, x, y) => this.hover(event, x, y),
+    });
+    this.plot.canvas.addEventListener("dblclick", (event) => {
+      const hit = this.hit(...this.plot.at(event));
+      if (hit) this.window.show(hit.from, hit.to);
+    });
     this.rows = this.layOut();
     this.plot.canvas.style.height = `${this.rows.height}px`;
   }
@@ -56,7 +82,10 @@ class Timeline {
   layOut() {
     const rows = [];
     let y = AXIS + 6;
-    const add = (kind, label, height, gap, more) => { rows.push({ kind, label, y, height, ...more }); y += height + gap; };
+    const add = (kind, label, height, gap, more) => {
+      rows.push({ kind, label, y, height, ...more });
+      y += height + gap;
+    };
     for (const stream of this.run.streams) {
       const of = this.run.streams.length > 1 ? ` ${stream}` : "";
       add("launch", `launches${of}`, 18, 3, { stream });
@@ -64,12 +93,18 @@ class Timeline {
     }
     for (const [unit, label] of UNITS) add("unit", label, 15, 2, { unit });
     y += 8;
-    if (this.showCores) for (let core = 0; core < this.run.card.cores; ++core) add("core", core % 4 ? "" : `core ${core}`, 7, 1, { core });
+    if (this.showCores) {
+      for (let core = 0; core < this.run.card.cores; ++core) {
+        add("core", core % 4 ? "" : `core ${core}`, 7, 1, { core });
+      }
+    }
     rows.height = y + 4;
     return rows;
   }
 
-  x(us) { return LABELS + this.window.x(us, this.plot.width - LABELS); }
+  x(us) {
+    return LABELS + this.window.x(us, this.plot.width - LABELS);
+  }
 
   draw(context, width) {
     const inner = width - LABELS, chosen = app.runs[app.state.run] === this.run ? theStep() : null;
@@ -94,7 +129,10 @@ class Timeline {
 
   drawLaunches(context, row) {
     for (const launch of this.run.launches) {
-      if (launch.stream !== row.stream || launch.start_us > this.window.to || launch.start_us + launch.us < this.window.from) continue;
+      if (
+        launch.stream !== row.stream || launch.start_us > this.window.to ||
+        launch.start_us + launch.us < this.window.from
+      ) continue;
       const left = this.x(launch.start_us), right = Math.max(this.x(launch.start_us + launch.us), left + 1);
       context.fillStyle = colour(launch.kernel % 2 ? "launch-odd" : "launch");
       context.fillRect(left, row.y, right - left - (right - left > 3 ? 1 : 0), row.height);
@@ -125,7 +163,12 @@ class Timeline {
       return;
     }
     const [begins, ends] = row.kind === "unit" ? partsOf(step)[part] : [0, step.us];
-    context.fillRect(this.x(from + begins), row.y, Math.max(this.x(from + ends) - this.x(from + begins), 0.5), row.height);
+    context.fillRect(
+      this.x(from + begins),
+      row.y,
+      Math.max(this.x(from + ends) - this.x(from + begins), 0.5),
+      row.height,
+    );
   }
 
   drawChosen(context, chosen) {
@@ -158,11 +201,22 @@ class Timeline {
     if (!row || x < LABELS) return null;
     const us = this.window.value(x - LABELS, this.plot.width - LABELS);
     for (const launch of this.run.launches) {
-      if (us < launch.start_us || us >= launch.start_us + launch.us || (row.stream ?? launch.stream) !== launch.stream) continue;
+      if (
+        us < launch.start_us || us >= launch.start_us + launch.us || (row.stream ?? launch.stream) !== launch.stream
+      ) continue;
       const kernel = this.run.kernels[launch.kernel];
       if (row.kind === "launch") return { row, launch, kernel, from: launch.start_us, to: launch.start_us + launch.us };
       const step = kernel.steps[kernel.stepAt(us - launch.start_us)];
-      if (step && us - launch.start_us < kernel.total) return { row, launch, kernel, step, from: launch.start_us + step.start, to: launch.start_us + step.start + step.us };
+      if (step && us - launch.start_us < kernel.total) {
+        return {
+          row,
+          launch,
+          kernel,
+          step,
+          from: launch.start_us + step.start,
+          to: launch.start_us + step.start + step.us,
+        };
+      }
     }
     return null;
   }
@@ -180,12 +234,21 @@ class Timeline {
       const core = hit.row.kind === "core" && [`core ${hit.row.core}`, hit.step.uses(hit.row.core) ? "works" : "idle"];
       return tip.show(event, hit.step.op, [core, ["at", time(hit.from)], ...hit.step.facts()]);
     }
-    return tip.show(event, hit.kernel.name, [["launch", String(hit.launch.number)], ["stream", String(hit.launch.stream)], ["start", time(hit.launch.start_us)],
-      ["time", time(hit.launch.us)], ["at least", time(hit.kernel.raw.bound_us)], ["steps", whole(hit.kernel.steps.length)]]);
+    return tip.show(event, hit.kernel.name, [
+      ["launch", String(hit.launch.number)],
+      ["stream", String(hit.launch.stream)],
+      ["start", time(hit.launch.start_us)],
+      ["time", time(hit.launch.us)],
+      ["at least", time(hit.kernel.raw.bound_us)],
+      ["steps", whole(hit.kernel.steps.length)],
+    ]);
   }
 
   showStep(step) {
-    const launch = this.run.launches.find((each) => each.kernel === step.kernel.number && each.start_us + each.us > this.window.from) ||
+    const launch =
+      this.run.launches.find((each) =>
+        each.kernel === step.kernel.number && each.start_us + each.us > this.window.from
+      ) ||
       this.run.launches.find((each) => each.kernel === step.kernel.number);
     if (launch) this.window.show(launch.start_us + step.start, launch.start_us + step.start + step.us);
   }
@@ -194,9 +257,11 @@ class Timeline {
   minimap() {
     const all = new Window(this.run.begin, this.run.end, 0.05, () => {});
     this.map = new Plot("Overview of the run", (context, width, height) => {
-      for (const stream of this.run.streams) for (const { from, to, step } of cellsIn(this.run, stream, all, width)) {
-        context.fillStyle = kindColour(step.kind);
-        context.fillRect(all.x(from, width), 4, Math.max(all.x(to, width) - all.x(from, width), 1), height - 8);
+      for (const stream of this.run.streams) {
+        for (const { from, to, step } of cellsIn(this.run, stream, all, width)) {
+          context.fillStyle = kindColour(step.kind);
+          context.fillRect(all.x(from, width), 4, Math.max(all.x(to, width) - all.x(from, width), 1), height - 8);
+        }
       }
       const left = all.x(this.window.from, width), right = all.x(this.window.to, width);
       context.fillStyle = colour("veil");
@@ -211,41 +276,71 @@ class Timeline {
       const at = all.value(this.map.at(event)[0], this.map.width), half = this.window.span / 2;
       this.window.set(at - half, at + half);
     };
-    this.map.canvas.addEventListener("pointerdown", (event) => { this.map.canvas.setPointerCapture(event.pointerId); centre(event); });
+    this.map.canvas.addEventListener("pointerdown", (event) => {
+      this.map.canvas.setPointerCapture(event.pointerId);
+      centre(event);
+    });
     this.map.canvas.addEventListener("pointermove", centre);
     return this.map.canvas;
   }
 }
 
 function legend() {
-  return el("ul", { class: "legend" }, [["product", "matrix products, attention"], ["pointwise", "pointwise"], ["reduction", "reductions"], ["move", "moves"]].map(([kind, text]) =>
-    el("li", {}, el("span", { class: "swatch", style: { background: `var(--kind-${kind})` } }), text)));
+  return el(
+    "ul",
+    { class: "legend" },
+    [["product", "matrix products, attention"], ["pointwise", "pointwise"], ["reduction", "reductions"], [
+      "move",
+      "moves",
+    ]].map(([kind, text]) =>
+      el("li", {}, el("span", { class: "swatch", style: { background: `var(--kind-${kind})` } }), text)
+    ),
+  );
 }
 
 const timelineView = {
-  id: "timeline", title: "Timeline",
+  id: "timeline",
+  title: "Timeline",
 
-  build(root) { this.root = root; },
+  build(root) {
+    this.root = root;
+  },
 
   update() {
     if (this.shown !== theRun()) this.open(theRun());
     const [from, to] = (app.state.more.t || "").split("-").map(Number), { window } = this.timeline;
-    if (isFinite(from) && to > from && (Math.abs(from - window.from) > window.span * 1e-3 || Math.abs(to - window.to) > window.span * 1e-3)) window.set(from, to);
+    if (
+      isFinite(from) && to > from &&
+      (Math.abs(from - window.from) > window.span * 1e-3 || Math.abs(to - window.to) > window.span * 1e-3)
+    ) window.set(from, to);
     this.timeline.plot.redraw();
   },
 
   open(run) {
     this.shown = run;
     this.timeline = new Timeline(run, { onmove: (window) => this.remember(window) });
-    fill(this.root, el("div", { class: "bar" }, zoomButtons(() => this.timeline.window, () => this.toSelection()), legend(),
-      !run.launched && el("span", { class: "soft", text: "Nothing was launched: kernels are shown one after the other." })),
-      this.timeline.minimap(), this.timeline.plot.canvas);
-    this.timeline.plot.canvas.addEventListener("keydown", (event) => { if (event.key === "f") this.toSelection(); });
+    fill(
+      this.root,
+      el(
+        "div",
+        { class: "bar" },
+        zoomButtons(() => this.timeline.window, () => this.toSelection()),
+        legend(),
+        !run.launched &&
+          el("span", { class: "soft", text: "Nothing was launched: kernels are shown one after the other." }),
+      ),
+      this.timeline.minimap(),
+      this.timeline.plot.canvas,
+    );
+    this.timeline.plot.canvas.addEventListener("keydown", (event) => {
+      if (event.key === "f") this.toSelection();
+    });
   },
 
   toSelection() {
     const step = theStep();
-    if (step) this.timeline.showStep(step); else say("Nothing is selected: click a step.");
+    if (step) this.timeline.showStep(step);
+    else say("Nothing is selected: click a step.");
   },
 
   remember(window) {
