@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import runpy
 import sys
 import threading
@@ -16,9 +15,7 @@ from ..models.command_line import (
     compiler_at_work,
     ended_by_a_signal,
     failures_of_the_model,
-    import_models,
     refusals_of_the_card,
-    started_card,
     without_warnings,
 )
 from ..models.errors import ModelError
@@ -72,19 +69,14 @@ def _script(path: Path, with_superdsc: bool) -> Report:
 
 def _model(arguments: argparse.Namespace) -> dict[str, Report]:
     timing_command.check(arguments)
-    os.environ["SPYRE_CARD"] = "timing"
     progress = Progress()
-    with progress.stage("starting"):
-        mode = started_card()
-        import_models()
+    timing_command.start(progress)
     import torch
 
     from ..models import loading
     from ..models.phases import decode_call, prefill_call
     from .api import told
 
-    if mode != "timing":
-        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     reports: dict[str, Report] = {}
     with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
         source = timing_command.source_of(arguments)

@@ -49,15 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     check(arguments)
-    os.environ["SPYRE_CARD"] = "timing"
     progress = Progress()
-    with progress.stage("starting"):
-        mode = started_card()
-        import_models()
+    start(progress)
     from . import timing_report
 
-    if mode != "timing":
-        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
         source = source_of(arguments)
         check_room(arguments, source)
@@ -71,6 +66,16 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.json.write_text(
                 json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
             )
+
+
+def start(progress: Progress) -> None:
+    """Starts the card in timing mode and imports what models need."""
+    os.environ["SPYRE_CARD"] = "timing"
+    with progress.stage("starting"):
+        mode = started_card()
+        import_models()
+    if mode != "timing":
+        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
 
 
 def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> tuple[int, list[Phase]]:
