@@ -3,6 +3,7 @@
 PyTorch finds this package through its entry point and calls :func:`_autoload`; users import nothing.
 """
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,18 @@ def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Expla
     return explain(program, *args, **kwargs)
 
 
+def _provenance_path() -> str:
+    """Where the environment wants the sidecar of kernels; empty: nowhere."""
+    from .constants import PROVENANCE_FILE
+
+    asked = os.environ.get("INDUCTOR_PROVENANCE", "0") not in ("", "0")
+    return os.environ.get("TORCH_SPYRE_PROVENANCE_PATH", PROVENANCE_FILE if asked else "")
+
+
 def _register() -> None:
     import torch
 
-    from . import _C, diagnostics, logging_config, provenance
+    from . import _C, diagnostics, logging_config
     from .card import description
     from .constants import DEVICE_NAME
 
@@ -50,7 +59,10 @@ def _register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
     diagnostics.collect_failures()
-    provenance.install()
+    if path := _provenance_path():
+        from . import provenance
+
+        provenance.collect_into(path)
 
 
 def _autoload() -> None:

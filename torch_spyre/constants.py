@@ -2,3 +2,4 @@
 
 DEVICE_NAME = "spyre"
 DISTRIBUTED_BACKEND_NAME = "spyreccl"
+PROVENANCE_FILE = "spyre_provenance.json"  # where nobody names another

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .constants import PROVENANCE_FILE
 from .ir import provenance as identity
 
 if TYPE_CHECKING:
     from .execution.kernel import Prepared
 
-FILE = "spyre_provenance.json"
 VERSION = 1
 MOST_BYTES = 256 << 20  # of a sidecar that is read
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -75,17 +75,8 @@ class Sidecar:
         os.replace(beside, target)
 
 
-def wanted_path() -> str:
-    """Where the environment wants the sidecar; empty: nowhere."""
-    asked = os.environ.get("INDUCTOR_PROVENANCE", "0") not in ("", "0")
-    return os.environ.get("TORCH_SPYRE_PROVENANCE_PATH", FILE if asked else "")
-
-
-def install() -> None:
-    """Collects kernels from now on and writes them at the end, if the environment wants it."""
-    path = wanted_path()
-    if not path:
-        return
+def collect_into(path: str) -> None:
+    """Collects kernels from now on, and writes them when the process ends."""
     from .execution import kernel
 
     sidecar, process = Sidecar(), os.getpid()
@@ -156,7 +147,7 @@ def told(event: str, binding: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torch_spyre.provenance", description="Where an event comes from.")
     parser.add_argument("event", help="the name of a kernel's row in a profile")
-    parser.add_argument("file", type=Path, nargs="?", default=Path(FILE), help=f"the sidecar ({FILE})")
+    parser.add_argument("file", type=Path, nargs="?", default=Path(PROVENANCE_FILE), help=f"the sidecar ({PROVENANCE_FILE})")
     arguments = parser.parse_args(argv)
     try:
         print(told(arguments.event, look_up(arguments.event, read(arguments.file))))
