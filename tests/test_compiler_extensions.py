@@ -59,6 +59,52 @@ def test_a_decomposition(ops, registered, compiled):
     check(ops.scaled_silu, compiled)
 
 
+def test_a_lowering_that_was_replaced_returns(registered):
+    def doubled(b: compiler.Builder, x: compiler.Value) -> compiler.Value:
+        return b.pointwise("mul", x, 2.0, dtype=b.meta.dtype)
+
+    def negated(b: compiler.Builder, x: compiler.Value) -> compiler.Value:
+        return b.pointwise("neg", x, dtype=b.meta.dtype)
+
+    x = torch.full((3,), 4.0).to("spyre")
+    registered += [compiler.register_lowering(torch.ops.aten.sqrt.default)(each) for each in (doubled, negated)]
+    assert x.sqrt()[0].item() == -4
+    compiler.unregister(doubled)  # is not the one that counts
+    assert x.sqrt()[0].item() == -4
+    compiler.unregister(negated)
+    with torch.spyre.fallback("error"):
+        assert x.sqrt()[0].item() == 2
+
+
+def test_a_decomposition_that_was_replaced_returns(registered):
+    def zeros(first, second, third, *_):
+        return first.new_zeros(2, 4)
+
+    x, y, weight = (torch.ones(size).to("spyre") for size in ((2, 3), (2, 5), (4, 3, 5)))
+    registered.append(compiler.register_decomposition(torch.ops.aten._trilinear.default)(zeros))
+    with torch.spyre.fallback("error"):
+        assert torch.nn.functional.bilinear(x, y, weight)[0, 0].item() == 0
+        compiler.unregister(zeros)
+        assert torch.nn.functional.bilinear(x, y, weight)[0, 0].item() == 15
+
+
+def test_a_lowering_for_loops_of_inductor_is_told_where_to_go(ops):
+    from torch._inductor import config, lowering
+
+    @lowering.register_lowering(ops.scaled_silu.default)
+    def loops(x, factor):
+        raise AssertionError("the card has no loops of Inductor")
+
+    x = torch.randn(5, 70)
+    try:
+        with config.patch(force_disable_caches=True), pytest.warns(UserWarning) as warned:
+            found = torch.compile(lambda x: ops.scaled_silu(x, 3.0))(x.to("spyre")).cpu()
+    finally:
+        del lowering.lowerings[ops.scaled_silu.default]
+    torch.testing.assert_close(found, torch.nn.functional.silu(x) * 3)
+    assert any("torch_spyre.compiler.register_lowering registers one for the card" in str(w.message) for w in warned)
+
+
 def test_a_pass_runs_where_it_was_put(registered, monkeypatch):
     monkeypatch.setenv("SPYRE_KERNEL_CACHE", "0")  # what an earlier run has left there needs no pass
     seen = []

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {
     "base": (
         "constants.py",
+        "kernel_types.py",
         "units.py",
         "progress.py",
         "directories.py",
@@ -47,7 +48,16 @@ LAYERS = {
     "execution": ("execution/",),
     "eager": ("eager/",),
     "compiler": ("compiler.py", "logging_config.py"),
-    "tools": ("timing/", "profiler/", "models/", "compare/", "model_utils.py", "explain/"),
+    "tools": (
+        "timing/",
+        "profiler/",
+        "models/",
+        "compare/",
+        "model_utils.py",
+        "explain/",
+        "provenance.py",
+        "provenance_viewer.py",
+    ),
     "diagnostics": ("diagnostics/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from torch_spyre.explain import explorer
+
 pathutil = pytest.importorskip("scikit_build_core.build._pathutil")
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +58,12 @@ def test_the_wheel_has_the_data_files(monkeypatch, tmp_path):
     names = {str(Path(target).relative_to(tmp_path)) for target in packed.values()}
     box = {f"torch_spyre/models/box/{file.name}" for file in Path("torch_spyre/models/box").iterdir()}
     assert "torch_spyre/models/box/model.safetensors" in box
-    assert names >= box | {"torch_spyre/models/presets.toml", "torch_spyre/card/spyre.toml", "torch_spyre/py.typed"}
+    page = {f"torch_spyre/explain/explorer/{name}" for name in ("page.html", "style.css", *explorer.SCRIPTS)}
+    assert names >= box | page | {
+        "torch_spyre/models/presets.toml",
+        "torch_spyre/card/spyre.toml",
+        "torch_spyre/py.typed",
+    }
 
 
 @pytest.mark.slow

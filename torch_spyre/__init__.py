@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .compare import Report
+    from .explain import Report as Explanation
 
 __version__ = "0.1.0"
 
@@ -22,10 +23,17 @@ def compare(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Repo
     return compare(function, *args, **kwargs)
 
 
+def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Explanation":
+    """``torch.spyre.explain``: see :func:`torch_spyre.explain.explain`."""
+    from .explain.api import explain
+
+    return explain(program, *args, **kwargs)
+
+
 def _register() -> None:
     import torch
 
-    from . import _C, diagnostics, logging_config
+    from . import _C, diagnostics, logging_config, provenance
     from .card import description
     from .constants import DEVICE_NAME
 
@@ -37,11 +45,12 @@ def _register() -> None:
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
-    device.compare = compare  # a tool above the device, imported when it is used
+    device.compare, device.explain = compare, explain  # tools above the device, imported when they are used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
     diagnostics.collect_failures()
+    provenance.install()
 
 
 def _autoload() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from . import __version__
 from .diagnostics import command_line as diagnostics
 from .diagnostics.errors import CaptureError
+from .explain import command_line as explain
 from .models import run, timing
 from .models.errors import ModelError
 from .smi import command as smi
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_arguments(commands.add_parser("run", help="a model on the card: generate, time, compare with the CPU"))
     _add_timing(commands)
+    explain.add_arguments(commands.add_parser("explain", help="what the backend did with a model or a script, and why"))
     _add_sdsc(commands)
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))

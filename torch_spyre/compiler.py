@@ -1,8 +1,8 @@
-"""How to extend the compiler from outside: lowerings, decompositions and passes of your own.
+"""How other packages extend the compiler: lowerings, decompositions and passes of their own.
 
-A *lowering* says what an op is on the card, in loop ops. A *decomposition* writes an op with other ops. A *pass*
-changes kernels on their way to the card. What is registered counts for eager ops and for ``torch.compile`` from then
-on, and is part of the keys of all caches: the source file of a function stands for it.
+A *lowering* builds an op out of loop ops. A *decomposition* writes an op with other ops. A *pass* changes the plan of a
+kernel. Registrations hold for eager ops and for ``torch.compile`` from then on, and are part of the keys of all caches:
+the source file of a function stands for it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ __all__ = [
 
 Op = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 Function = TypeVar("Function", bound=Callable[..., Any])
+Registry = dict[torch._ops.OpOverload, Any]
+
+# For each registry, the functions of each op that was registered here, in order: the last one counts. The first is the
+# compiler's own; None: it has none.
+_registered: list[tuple[Registry, dict[torch._ops.OpOverload, list[Any]]]] = [(LOWERINGS, {}), (DECOMPOSITIONS, {})]
 
 
 def register_lowering(*ops: Op) -> Callable[[Function], Function]:
@@ -44,7 +49,8 @@ def register_lowering(*ops: Op) -> Callable[[Function], Function]:
     Arguments are those of the op, tensors among them as :class:`Value`; results are values, a tuple of them where the
     op has several. ``builder.meta`` has their sizes and dtypes. Each call of the builder rounds once, into the dtype
     that it is given. Raising :class:`Unsupported` leaves the call to the CPU, with a warning. Of a packet, every
-    overload that makes new tensors is registered. A lowering that is there already is replaced.
+    overload that makes new tensors is registered. The last registration of an op counts; :func:`unregister` brings the
+    one before it back. An op that has a decomposition is decomposed and needs no lowering.
     """
     return _into(LOWERINGS, [overload for op in ops for overload in overloads(op)])
 
@@ -52,8 +58,8 @@ def register_lowering(*ops: Op) -> Callable[[Function], Function]:
 def register_decomposition(*ops: Op) -> Callable[[Function], Function]:
     """Decorates a function of the op's own arguments that computes the same with other ops.
 
-    It is traced before autograd's graph is split, and rounds where its parts round. Returning ``NotImplemented`` leaves
-    the op as it is.
+    It is traced before autograd's graph is split, and each op in it rounds. Returning ``NotImplemented`` leaves the op
+    as it is. The last registration of an op counts; :func:`unregister` brings the one before it back.
     """
     return _into(DECOMPOSITIONS, [overload for op in ops for overload in overloads(op)])
 
@@ -75,33 +81,42 @@ def register_pass(*, before: str = "", after: str = "") -> Callable[[Function], 
 
 
 def unregister(function: Callable[..., Any]) -> None:
-    """Takes back all that was registered with a function. What it had replaced does not return."""
-    for registry in (LOWERINGS, DECOMPOSITIONS):
-        for op in [op for op, registered in registry.items() if registered is function]:
-            del registry[op]
+    """Takes back everything that was registered with a function; what it had replaced counts again."""
+    for registry, registered in _registered:
+        for op in [op for op, functions in registered.items() if function in functions]:
+            registered[op] = [each for each in registered[op] if each is not function]
+            _set(registry, op, registered[op][-1])
     pipeline.remove(function)
     _changed(function, False)
 
 
-def _into(
-    registry: dict[torch._ops.OpOverload, Any], ops: list[torch._ops.OpOverload]
-) -> Callable[[Function], Function]:
+def _into(registry: Registry, ops: list[torch._ops.OpOverload]) -> Callable[[Function], Function]:
+    registered = next(functions for known, functions in _registered if known is registry)
+
     def register(function: Function) -> Function:
         for op in ops:
-            registry[op] = function
+            registered.setdefault(op, [registry.get(op)]).append(function)
+            _set(registry, op, function)
         _changed(function, True)
         return function
 
     return register
 
 
+def _set(registry: Registry, op: torch._ops.OpOverload, function: Callable[..., Any] | None) -> None:
+    if function is None:
+        registry.pop(op, None)
+    else:
+        registry[op] = function
+
+
 def _changed(function: Callable[..., Any], registered: bool) -> None:
-    """What was decided with other registrations is decided again."""
+    """Forgets everything that was derived from the registrations before."""
     version.extend(function) if registered else version.restrict(function)
     for tables in (table.decompositions, table.core_decompositions, table.withheld_decompositions):
         tables.cache_clear()
-    if (calls := sys.modules.get("torch_spyre.eager.calls")) is not None:
-        calls.forget()
+    if (lowered := sys.modules.get("torch_spyre.eager.lowered")) is not None:
+        lowered.forget()
     _C.forget_kernels()
     if (dynamo := sys.modules.get("torch._dynamo")) is not None:
         dynamo.reset()

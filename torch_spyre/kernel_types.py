@@ -7,7 +7,7 @@ raises ValueError for an unknown field of a program, a missing one, or one of th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, final
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +18,7 @@ Scalar = float | str
 """A number; ``"inf"``, ``"-inf"`` or ``"nan"``, which JSON does not have; ``"%2"``: runtime scalar 2 of a launch."""
 
 
+@final
 class Operand(TypedDict):
     """An operand in memory. Exactly one of ``argument`` and ``lx`` says where it is."""
 
@@ -30,6 +31,7 @@ class Operand(TypedDict):
     core_strides: NotRequired[list[int]]  # in LX: which core's; each core's own by default
 
 
+@final
 class Constant(TypedDict):
     """An operand that is a number."""
 
@@ -105,6 +107,52 @@ class KernelDescription(TypedDict):
     steps: list[ComputeStep | TransferStep | HostComputeStep]
 
 
+class LayoutDescription(TypedDict):
+    """A layout, as JSON: the fields of SpyreTensorLayout."""
+
+    device_size: list[int]
+    stride_map: list[int]
+    device_dtype: str  # the name of a data format
+
+
+class CompiledOutput(TypedDict):
+    """A tensor that is allocated for a compiled kernel to write, as JSON."""
+
+    size: list[int]
+    stride: list[int]
+    dtype: str  # the name of a torch.dtype
+    layout: LayoutDescription
+
+
+class PlannerReport(TypedDict, total=False):
+    """How good a plan is by the planner's own account; empty if no plan was searched for."""
+
+    status: str  # what the solver says of its solution
+    scope: str  # the plans that the bound covers
+    objective_us: float  # the expected time
+    best_bound_us: float  # no plan in the scope is faster; 0: not known
+    gap: float | None  # objective / bound - 1
+    seconds: float  # of the search
+
+
+class Provenance(TypedDict):
+    """The OpSpecs that a kernel was compiled from, in the order of its SuperDSC files."""
+
+    key: str  # a hash of them, which is part of the kernel's name
+    specs: list[str]
+
+
+class CompiledDescription(KernelDescription):
+    """A kernel that the compiler made, as the kernel cache stores it."""
+
+    provenance: Provenance
+    bound_us: float  # no plan of these ops in these layouts is faster; 0: not computed
+    planner: PlannerReport
+    plan: Description  # buffers and their use by ops: describe_plan
+    inputs: list[Shape]  # sizes and strides of the inputs, which are the first arguments
+    outputs: list[CompiledOutput]  # the arguments after them
+
+
 class OutputDescription(TypedDict):
     """A tensor that is allocated for a kernel to write."""
 
@@ -127,8 +175,8 @@ class EagerKernelDescription(TypedDict):
     copies: list[tuple[int, int]]  # (tensor of the call, output to copy into it afterwards)
     returns: list[tuple[Literal["argument", "output"], int] | None]  # one for each result
     resize: list[tuple[int, list[int], list[int]]]  # (tensor of the call, size, strides)
-    # (which scalar of the call, negated, dtype to round it to) for each scalar that a launch takes; None where the
-    # kernel holds for the scalars of this call alone.
+    # (which scalar of the call, negated, dtype to round it to) for each scalar that a launch takes; None if the kernel
+    # holds for the scalars of this call alone.
     runtime_scalars: list[tuple[int, bool, torch.dtype | None]] | None
 
 

@@ -322,15 +322,16 @@ TEST("attention: what is malformed is refused by step and field") {
   CHECK(says([](Step& s) { s.extents = {5, 64, 70}, s.slices = {1, 1, 1}; }, "extents", "needs q, e, l and d"));
   CHECK(says([](Step& s) { s.constants.pop_back(); }, "constants", "needs the scale"));
   CHECK(says([](Step& s) { s.constants[1] = 0.5; }, "constants", "must be 0 or 1"));
-  CHECK(says([](Step& s) { s.operands[2].format = DataFormat::SENINT16; }, "operand 2", "K is SEN169_FP16"));
-  CHECK(says([](Step& s) { s.operands[4].format = DataFormat::IEEE_INT32; }, "operand 4", "the mask is"));
-  CHECK(says([](Step& s) { s.operands[0].strides[4] = 128; }, "operand 0", "O moves along dimension 4"));
-  CHECK(says([](Step& s) { s.operands[2].strides[2] = 128; }, "operand 2", "K moves along dimension 2"));
-  CHECK(says([](Step& s) { s.operands[4].strides[5] = 128; }, "operand 4", "the mask moves along dimension 5"));
-  CHECK(says([](Step& s) { s.operands[3].stick = 4; }, "operand 3", "V lies in sticks along dimension 3"));
-  CHECK(says([](Step& s) { s.operands[4] = {kConstant, 0, {}, kFloat, -1, 1.0}; }, "operand 4", "is 0"));
-  CHECK(says([](Step& s) { s.operands[3] = {kConstant, 0, {}, kFloat}; }, "operand 3", "V lies in sticks"));
-  CHECK(says([](Step& s) { s.slices[4] = 2; }, "slices", "cores do not share dimension 4"));
+  CHECK(says([](Step& s) { s.operands[2].format = DataFormat::SENINT16; }, "operand 2", "K must be SEN169_FP16"));
+  CHECK(says([](Step& s) { s.operands[4].format = DataFormat::IEEE_INT32; }, "operand 4", "the mask must be"));
+  CHECK(says([](Step& s) { s.operands[0].strides[4] = 128; }, "operand 0", "O must have stride 0 along dimension 4"));
+  CHECK(says([](Step& s) { s.operands[2].strides[2] = 128; }, "operand 2", "K must have stride 0 along dimension 2"));
+  CHECK(says([](Step& s) { s.operands[4].strides[5] = 128; }, "operand 4",
+             "the mask must have stride 0 along dimension 5"));
+  CHECK(says([](Step& s) { s.operands[3].stick = 4; }, "operand 3", "V must have its sticks along dimension 3"));
+  CHECK(says([](Step& s) { s.operands[4] = {kConstant, 0, {}, kFloat, -1, 1.0}; }, "operand 4", "must be 0"));
+  CHECK(says([](Step& s) { s.operands[3] = {kConstant, 0, {}, kFloat}; }, "operand 3", "V must have its sticks"));
+  CHECK(says([](Step& s) { s.slices[4] = 2; }, "slices", "dimension 4 cannot be divided over cores"));
 }
 
 TEST("attention: its time is that of its products and of the vector unit, causal blocks left out") {

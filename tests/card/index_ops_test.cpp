@@ -535,10 +535,10 @@ TEST("indexed steps that are wrong are refused by field") {
   CHECK(has(iota, "constants: lead to integers above 2^53"));
   iota.constants = {0, 64, 1};
   iota.operands[0].strides[0] = 0;
-  CHECK(has(iota, "operand 0: does not move along dimension 0"));
+  CHECK(has(iota, "operand 0: must have a stride along dimension 0"));
 
   Step gather = step_of(OpCode::gather, {8, 64}, {&half, &row, &index});
-  CHECK(has(gather, "indirect: does not say where operand 2 leads"));
+  CHECK(has(gather, "indirect: has no entry for the indices in operand 2"));
   gather.indirect = {{2, 8, 128, false}};
   CHECK(has(gather, "accepted"));
   const auto changed = [](Step step, const std::function<void(Step&)>& change) {
@@ -547,20 +547,20 @@ TEST("indexed steps that are wrong are refused by field") {
   };
   CHECK(has(changed(gather, [](Step& s) { s.operands.pop_back(); }), "operands: gather takes at least 3, has 2"));
   CHECK(has(changed(gather, [](Step& s) { s.operands[2].format = kFloat; }),
-            "operand 2: indices are integers, not IEEE_FP32"));
+            "operand 2: indices must be integers, not IEEE_FP32"));
   CHECK(has(changed(gather, [](Step& s) { s.operands[1].format = kFloat; }),
-            "operands: gather keeps the format, these are SEN169_FP16 and IEEE_FP32"));
+            "operands: gather does not convert, the formats are SEN169_FP16 and IEEE_FP32"));
   CHECK(has(changed(gather, [&](Step& s) { s.operands[1] = value.operand; }),
-            "operand 1: is a constant, where gather needs memory"));
+            "operand 1: is a constant, gather needs it in memory"));
   CHECK(has(changed(gather, [](Step& s) { s.indirect.push_back({5, 8, 128, false}); }),
             "indirect: entry 1 names operand 5, which is no index"));
   CHECK(has(changed(gather, [](Step& s) { s.indirect[0].extent = 0; }), "indirect: entry 0 has an extent of 0"));
   CHECK(has(changed(gather, [](Step& s) { s.indirect[0].stride = 3; }),
             "indirect: entry 0 has a stride that is not a multiple of the element's 2 bytes"));
   CHECK(has(changed(gather, [](Step& s) { s.indirect[0].extent = int64_t{1} << 60; }),
-            "indirect: entry 0 has extent and stride beyond the card's address space"));
+            "indirect: entry 0 has extent and stride that lead beyond the card's address space"));
   CHECK(has(changed(gather, [](Step& s) { s.operands[1].stick = 1, s.indirect[0].stick = true; }),
-            "indirect: entry 0 leads along the sticks of operand 1"));
+            "indirect: entry 0 is the second that runs along the sticks of operand 1"));
 
   Step scatter = step_of(OpCode::scatter, {8, 64}, {&row, &half, &index}, "copy");
   scatter.indirect = {{2, 8, 128, false}};
@@ -579,18 +579,18 @@ TEST("indexed steps that are wrong are refused by field") {
   CHECK(has(scan, "constants: needs the value to start from, has 0"));
   scan.constants = {0};
   CHECK(has(scan, "accepted"));
-  CHECK(
-      has(changed(scan, [](Step& s) { s.operands[0].strides[1] = 0; }), "operand 0: does not move along dimension 1"));
+  CHECK(has(changed(scan, [](Step& s) { s.operands[0].strides[1] = 0; }),
+            "operand 0: must have a stride along dimension 1"));
 
   Step arg = step_of(OpCode::argreduce, {8, 64}, {&rows, &half}, "argmax");
   CHECK(has(arg, "reduced: 0 of 2 dimensions"));
   arg.reduced = 1;
   CHECK(has(arg, "accepted"));
-  CHECK(has(changed(arg, [](Step& s) { s.function = "max"; }), "function: is argmax or argmin, not 'max'"));
+  CHECK(has(changed(arg, [](Step& s) { s.function = "max"; }), "function: must be argmax or argmin, not 'max'"));
   CHECK(has(changed(arg, [&](Step& s) { s.operands[0] = half.operand; }),
-            "operand 0: positions are integers, not SEN169_FP16"));
+            "operand 0: positions must be integers, not SEN169_FP16"));
   CHECK(has(changed(arg, [&](Step& s) { s.operands[0] = integers.operand; }),
-            "operand 0: moves along dimension 1, which is folded"));
+            "operand 0: must have stride 0 along dimension 1, which is folded"));
   CHECK(has(changed(arg, [&](Step& s) { s.operands[0] = bytes.operand, s.extents[1] = 129; }),
             "operand 0: SENINT8 does not hold positions up to 128"));
 
@@ -601,9 +601,9 @@ TEST("indexed steps that are wrong are refused by field") {
   CHECK(has(topk, "accepted"));
   CHECK(has(changed(topk, [](Step& s) { s.extents[1] = 65; }), "extents: the first 65 of 64 elements"));
   CHECK(has(changed(topk, [](Step& s) { s.constants = {2}; }), "constants: 1 takes the largest, 0 the smallest"));
-  CHECK(has(changed(topk, [](Step& s) { s.function = "topkvalue"; }), "operands: topk keeps the format"));
+  CHECK(has(changed(topk, [](Step& s) { s.function = "topkvalue"; }), "operands: topk does not convert"));
   CHECK(has(changed(topk, [](Step& s) { s.operands[1].strides[1] = 2; }),
-            "operand 1: moves along dimension 1, which counts ranks"));
+            "operand 1: must have stride 0 along dimension 1, which counts ranks"));
   CHECK(has(changed(topk, [](Step& s) { s.operands[0].strides[2] = 4; }),
-            "operand 0: moves along dimension 2, which is folded"));
+            "operand 0: must have stride 0 along dimension 2, which is folded"));
 }

@@ -127,23 +127,23 @@ std::string lx_refusal(const std::function<void(Program&)>& change) {
 
 TEST("program: operands in LX are refused where nothing was left for them") {
   validate(through_lx(), kLimits);
-  CHECK(lx_refusal([](Program& p) { p.steps.erase(p.steps.begin()); }).find("which holds nothing there") !=
+  CHECK(lx_refusal([](Program& p) { p.steps.erase(p.steps.begin()); }).find("where nothing was written") !=
         std::string::npos);
-  CHECK(lx_refusal([](Program& p) { p.steps[1].operands[1].offset = 384; }).find("which holds nothing there") !=
+  CHECK(lx_refusal([](Program& p) { p.steps[1].operands[1].offset = 384; }).find("where nothing was written") !=
         std::string::npos);
   CHECK(lx_refusal([](Program& p) { p.steps[0].operands[0].offset = kLimits.lx_bytes; }).find("of LX, which has") !=
         std::string::npos);
   CHECK(lx_refusal([](Program& p) {
           p.steps[1].tile = {1, 64};
           p.steps[1].staging = 128;
-        }).find("lie over operand 1") != std::string::npos);
+        }).find("overlap operand 1") != std::string::npos);
   // The tiles of a step in between.
   CHECK(lx_refusal([](Program& p) {
           Step other = good_program().steps[0];
           other.tile = {1, 64};
           other.staging = 1024;
           p.steps.insert(p.steps.begin() + 1, other);
-        }).find("which holds nothing there") != std::string::npos);
+        }).find("where nothing was written") != std::string::npos);
 }
 
 TEST("program: LX is known core by core") {
@@ -159,7 +159,7 @@ TEST("program: LX is known core by core") {
   };
   CHECK(with_a_stick_at(1280).empty());
   CHECK(with_a_stick_at(1152).empty());
-  CHECK(lx_refusal([](Program& p) { p.steps[0].slices = {2, 1}; }).find("which holds nothing there on core 3") !=
+  CHECK(lx_refusal([](Program& p) { p.steps[0].slices = {2, 1}; }).find("where nothing was written on core 3") !=
         std::string::npos);
 }
 
@@ -244,20 +244,22 @@ TEST("program: what is not in the LX of other cores is refused") {
   CHECK(has(ring_refusal([](P, O o) { o.core_strides = {31, 0, 1, 0}; }), "outside the 32 cores"));
   CHECK(has(ring_refusal([](P, O o) { o.core_strides = {-2, 0, 1, 0}; }), "outside the 32 cores"));
   CHECK(has(ring_refusal([](P, O o) { o.core_strides = {int64_t{1} << 62, 0, 0, 0}; }), "outside the 32 cores"));
-  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {2, 0, 0, 1}; }), "which lies in sticks"));
-  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {3, 0, 1, 0}; }), "holds nothing there on core 4"));
-  CHECK(has(ring_refusal([](P, O o) { o.offset = 384; }), "holds nothing there"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {2, 0, 0, 1}; }),
+            "runs along sticks and cannot have a core stride"));
+  CHECK(has(ring_refusal([](P, O o) { o.core_strides = {3, 0, 1, 0}; }), "nothing was written on core 4"));
+  CHECK(has(ring_refusal([](P, O o) { o.offset = 384; }), "nothing was written"));
   CHECK(has(ring_refusal([](P, O o) { o.argument = 1; }), "lead to LX"));
-  CHECK(has(ring_refusal([](P p, O o) { p.steps[1].operands[0].core_strides = o.core_strides; }), "only what a copy"));
+  CHECK(has(ring_refusal([](P p, O o) { p.steps[1].operands[0].core_strides = o.core_strides; }),
+            "only the operand that a copy"));
   CHECK(has(ring_refusal([](P p, O) {
               p.steps[1].op = OpCode::elementwise;
               p.steps[1].function = "neg";
             }),
-            "only what a copy reads"));
-  CHECK(has(ring_refusal([](P p, O) { p.steps[1].operands[0].offset = 1024; }), "where operand 0 is written"));
+            "only the operand that a copy reads"));
+  CHECK(has(ring_refusal([](P p, O) { p.steps[1].operands[0].offset = 1024; }), "overlaps operand 0 in LX"));
   // Fetched in place: another core may have overwritten it.
   CHECK(has(ring_refusal([](P p, O o) { p.steps[1].operands[0] = {kLx, 256, o.strides, o.format, 3}; }),
-            "where operand 0 is written"));
+            "overlaps operand 0 in LX"));
 }
 
 TEST("program: strict mode looks into the LX of the core that is asked") {
@@ -267,7 +269,7 @@ TEST("program: strict mode looks into the LX of the core that is asked") {
   Bench bench(options(Mode::strict));
   const Held from = bench.block(numbers(2048)), to = bench.block(4096);
   bench.card.launch(bench.card.prepare(program), {to, from}, 0);
-  CHECK_THROWS(bench.card.synchronize(0), UndefinedBehavior, "step 1 (copy): core 7 reads memory of LX");
+  CHECK_THROWS(bench.card.synchronize(0), UndefinedBehavior, "step 1 (copy): core 7 reads byte 8832 of LX");
 }
 
 TEST("program: the time of a copy from other cores") {
@@ -285,25 +287,27 @@ TEST("program: malformed programs are refused by step and field") {
   using P = Program&;
   using S = Step&;
   CHECK(says(refusal([](P, S s) { s.extents[1] = 0; }), "extents", "at least 1, one is 0"));
-  CHECK(says(refusal([](P, S s) { s.extents = {int64_t{1} << 40, int64_t{1} << 40}; }), "extents", "more points"));
+  CHECK(says(refusal([](P, S s) { s.extents = {int64_t{1} << 40, int64_t{1} << 40}; }), "extents",
+             "more than 2^62 points"));
   CHECK(says(refusal([](P, S s) { s.slices = {4}; }), "slices", "has 1 for 2"));
-  CHECK(says(refusal([](P, S s) { s.slices = {0, 1}; }), "slices", "0 slices of an extent of 8"));
-  CHECK(says(refusal([](P, S s) { s.slices = {9, 1}; }), "slices", "9 slices of an extent of 8"));
+  CHECK(says(refusal([](P, S s) { s.slices = {0, 1}; }), "slices", "0 slices for an extent of 8"));
+  CHECK(says(refusal([](P, S s) { s.slices = {9, 1}; }), "slices", "9 slices for an extent of 8"));
   CHECK(says(refusal([](P, S s) { s.slices = {8, 5}; }), "slices", "more than the 32 cores"));
   CHECK(says(refusal([](P, S s) { s.slices = {1, 8}; }), "slices",
-             "dimension 1 would make two cores write into one stick"));
-  CHECK(says(refusal([](P, S s) { s.operands[0].strides[0] = 0; }), "slices", "dimension 0 would make two cores"));
+             "the division of dimension 1 makes two cores write into one stick"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].strides[0] = 0; }), "slices",
+             "the division of dimension 0 makes two cores"));
   CHECK(says(refusal([](P, S s) { s.operands.pop_back(); }), "operands", "copy takes 2, has 1"));
   CHECK(says(refusal([](P, S s) { s.op = OpCode::fill; }), "operands", "fill takes 1, has 2"));
   CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::SENINT16; }), "operands",
-             "keeps the format, these are SEN169_FP16 and SENINT16"));
+             "does not convert, the formats are SEN169_FP16 and SENINT16"));
   CHECK(says(refusal([](P, S s) { s.operands[1].format = DataFormat::BOOL; }), "operand 1",
              "does not store format BOOL"));
-  CHECK(says(refusal([](P, S s) { s.operands[1].argument = 2; }), "operand 1", "argument 2 of 2"));
-  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -3; }), "operand 0", "argument -3 of 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[1].argument = 2; }), "operand 1", "argument 2, there are 2"));
+  CHECK(says(refusal([](P, S s) { s.operands[0].argument = -3; }), "operand 0", "argument -3, there are 2"));
   CHECK(says(refusal([](P, S s) { s.operands[0].argument = -1; }), "operand 0", "a constant cannot be written"));
   CHECK(says(refusal([](P, S s) { s.operands[1].argument = -1; }), "operand 1", "copy reads memory, not a constant"));
-  CHECK(says(refusal([](P, S s) { s.indirect = {{2, 4, 128, false}}; }), "indirect", "copy follows no indices"));
+  CHECK(says(refusal([](P, S s) { s.indirect = {{2, 4, 128, false}}; }), "indirect", "copy takes no indices"));
   CHECK(says(refusal([](P, S s) { s.operands[0].strides.push_back(2); }), "operand 0", "has 3 for 2"));
   CHECK(says(refusal([](P, S s) { s.operands[0].offset = 1; }), "operand 0",
              "offset is not a multiple of the element's 2"));
@@ -348,8 +352,8 @@ TEST("program: what lies in sticks begins at one and moves by whole ones") {
   using S = Step&;
   CHECK(stick_refusal([](P, S) {}) == "accepted");
   CHECK(stick_refusal([](P, S s) { s.slices = {8, 4}; }) == "accepted");
-  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = 2; }), "operand 1", "stick 2 of 2 dimensions"));
-  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = -2; }), "operand 1", "stick -2 of 2 dimensions"));
+  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = 2; }), "operand 1", "stick dimension 2, there are 2"));
+  CHECK(says(stick_refusal([](P, S s) { s.operands[1].stick = -2; }), "operand 1", "stick dimension -2, there are 2"));
   CHECK(says(stick_refusal([](P, S s) { s.operands[0].offset = 64; }), "operand 0",
              "offset 64 is not a multiple of their 128 bytes"));
   CHECK(says(stick_refusal([](P, S s) { s.operands[0].strides[0] = 64; }), "operand 0",
@@ -359,7 +363,7 @@ TEST("program: what lies in sticks begins at one and moves by whole ones") {
   CHECK(says(stick_refusal([](P, S s) { s.extents[1] = 257; }), "operand 0", "reaches bytes [0, 5120) of argument 0"));
   CHECK(stick_refusal([](P, S s) { s.extents[1] = 193; }) == "accepted");
   CHECK(says(stick_refusal([](P, S s) { s.operands[0] = {0, 0, {512, 0}}, s.slices = {1, 4}; }), "slices",
-             "dimension 1 would make two cores write into one stick"));
+             "the division of dimension 1 makes two cores write into one stick"));
 }
 
 TEST("program: tiles are whole sticks and fit the scratchpad twice") {
@@ -505,7 +509,7 @@ TEST("program: what is malformed, or given the wrong arguments, is not launched"
   JobPlan broken_plan;
   broken_plan.steps = {JobStep{}};
   CHECK_THROWS(bench.card.launch(std::make_shared<const JobPlan>(broken_plan), {}, 0), InvalidProgram,
-               "argument: 0 of 0");
+               "argument: 0, there are 0");
   bench.card.launch(std::make_shared<const Program>(good_program()), {a, b}, 0);
   CHECK(bench.card.engine().time(bench.card.stream(0)) == duration(good_program(), bench.card.clock()));
   const auto program = bench.card.prepare(good_program());
@@ -628,12 +632,12 @@ TEST("plan: malformed plans are refused by step and field") {
   };
   CHECK(refusal(transfer(Type::H2D, 1, 246, 0)) == "accepted");
   CHECK(refusal(transfer(Type::H2D, 0, 118, 0)) == "accepted");
-  CHECK(refusal(transfer(Type::H2D, 2, 0, 0)) == "plan 'plan', step 1 (H2D), argument: 2 of 2");
-  CHECK(refusal(transfer(Type::D2H, -1, 0, 0)) == "plan 'plan', step 1 (D2H), argument: -1 of 2");
-  CHECK(refusal(transfer(Type::D2H, 0, 0, 1)) == "plan 'plan', step 1 (D2H), buffer: 1 of 1");
-  CHECK(refusal(transfer(Type::D2H, 0, 0, -1)) == "plan 'plan', step 1 (D2H), buffer: -1 of 1");
+  CHECK(refusal(transfer(Type::H2D, 2, 0, 0)) == "plan 'plan', step 1 (H2D), argument: 2, there are 2");
+  CHECK(refusal(transfer(Type::D2H, -1, 0, 0)) == "plan 'plan', step 1 (D2H), argument: -1, there are 2");
+  CHECK(refusal(transfer(Type::D2H, 0, 0, 1)) == "plan 'plan', step 1 (D2H), buffer: 1, there are 1");
+  CHECK(refusal(transfer(Type::D2H, 0, 0, -1)) == "plan 'plan', step 1 (D2H), buffer: -1, there are 1");
   CHECK(refusal(transfer(Type::H2D, 0, 119, 0)) ==
-        "plan 'plan', step 1 (H2D), offset: buffer 0 of 10 bytes at 119 leaves argument 0, which has 128");
+        "plan 'plan', step 1 (H2D), offset: buffer 0 of 10 bytes at 119 does not fit into argument 0, which has 128");
   CHECK(refusal(transfer(Type::H2D, 0, -1, 0)).find("offset: buffer 0 of 10 bytes at -1") != std::string::npos);
   CHECK(refusal(transfer(Type::H2D, 0, INT64_MAX, 0)).find("offset: ") != std::string::npos);
   CHECK(refusal(host(nullptr)) == "plan 'plan', step 1 (HostCompute), host: there is no function to call");

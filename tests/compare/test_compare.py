@@ -223,3 +223,20 @@ def test_ops_that_compiled_code_runs_eagerly_have_their_lines():
     assert report.ok, str(report)
     lines = [row.line.number for row in report.rows if row.op == "aten.native_dropout"]
     assert lines == [line_of(drop, "0.5"), line_of(drop, "0.25")]
+
+
+def test_a_mask_of_infinities_hides_nothing(planted):
+    def masked(scores):
+        hidden = scores.masked_fill(torch.ones(6, 6, dtype=torch.bool, device="spyre").triu(1), -torch.inf)
+        return hidden.softmax(-1)
+
+    def sharp_softmax(builder, x, dim, half_to_float):
+        powers = builder.pointwise("exp", builder.pointwise("mul", x, 1.25, dtype=x.dtype), dtype=x.dtype)
+        total = builder.total("sum", powers, [1], True, x.dtype)
+        return builder.pointwise("div", powers, total.expand(x.size), dtype=x.dtype)
+
+    scores = torch.randn(6, 6).to("spyre")
+    assert torch.spyre.compare(masked, scores).ok
+    with planted(aten._softmax, sharp_softmax):
+        report = torch.spyre.compare(masked, scores)
+    assert report.first.op == "aten._softmax" and report.first.line.number == line_of(masked, "softmax")

@@ -137,7 +137,7 @@ def test_errors_of_the_compiler_name_the_op_and_are_not_kept(monkeypatch):
         raise KeyError("no such pass")
 
     _C.forget_kernels()
-    monkeypatch.setattr(eager.calls, "_compile", broken)
+    monkeypatch.setattr(eager.calls, "compile_graph", broken)
     x = random()
     for _ in range(2):
         with pytest.raises(RuntimeError, match="compiling aten.add.Tensor for the card failed: KeyError: 'no"):

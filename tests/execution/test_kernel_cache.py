@@ -32,8 +32,13 @@ def description(name: str = "add", filler: int = 0) -> dict:
     return {"name": name, "arguments": [512], "allocate": [], "steps": [], "outputs": [], "filler": "x" * filler}
 
 
+def unchanged(description: dict) -> dict:
+    """Prepares nothing."""
+    return description
+
+
 def find(text: str = "kernel", built: dict | None = None) -> dict:
-    return kernel_cache.find_or_build(text, SIGNATURE, lambda: description() if built is None else built)
+    return kernel_cache.find_or_build(text, SIGNATURE, lambda: description() if built is None else built, unchanged)
 
 
 def never() -> dict:
@@ -50,7 +55,7 @@ def files(directory: Path) -> list[Path]:
 
 def test_built_once_then_found():
     assert find() == description()
-    assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never, unchanged) == description()
     assert kernel_cache.stats() == {"hits": 1, "misses": 1, "rebuilt": 0, "evicted": 0}
 
 
@@ -99,7 +104,7 @@ def test_damaged_entries_are_built_again(directory, damage):
         before = kernel_cache.stats()["rebuilt"]
         assert find() == description()
         assert kernel_cache.stats()["rebuilt"] == before + 1
-        assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+        assert kernel_cache.find_or_build("kernel", SIGNATURE, never, unchanged) == description()
 
 
 def test_off(monkeypatch, directory):
@@ -129,8 +134,8 @@ def test_the_least_recently_used_goes_first(directory):
         find("a")  # now the latest
         find("d", description("d", filler=10_000))
         assert kernel_cache.stats()["evicted"] == 1
-        assert kernel_cache.find_or_build("a", SIGNATURE, never)["name"] == "a"
-        assert kernel_cache.find_or_build("d", SIGNATURE, never)["name"] == "d"
+        assert kernel_cache.find_or_build("a", SIGNATURE, never, unchanged)["name"] == "a"
+        assert kernel_cache.find_or_build("d", SIGNATURE, never, unchanged)["name"] == "d"
         assert sum(file.stat().st_size for file in files(directory)) <= 35_000
 
 
@@ -173,7 +178,7 @@ def test_processes_share_a_cache(python, directory):
         for step in range(60):
             name = f"k{step * 7 % 6}"
             built = {"name": name, "arguments": [], "allocate": [], "steps": [], "outputs": [], "filler": "x" * 5000}
-            assert kernel_cache.find_or_build(name, (), lambda: built) == built
+            assert kernel_cache.find_or_build(name, (), lambda: built, lambda found: found) == built
         print("done")
     """
     results = []
@@ -220,7 +225,7 @@ def test_manifests_that_are_something_else_are_built_again(directory, content):
     manifest.write_bytes(content)
     (manifest.parent / store.CHECKSUM).write_bytes(hashlib.sha256(content).digest())
     assert find() == description()
-    assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never, unchanged) == description()
 
 
 @pytest.mark.parametrize("instead", ["file", "link", "pipe", "pipe of a file"])
@@ -238,7 +243,7 @@ def test_an_entry_that_is_none_is_built_again(directory, tmp_path, instead):
         shutil.rmtree(entry)
         {"file": entry.touch, "link": lambda: entry.symlink_to(precious), "pipe": lambda: os.mkfifo(entry)}[instead]()
     assert find() == description()
-    assert kernel_cache.find_or_build("kernel", SIGNATURE, never) == description()
+    assert kernel_cache.find_or_build("kernel", SIGNATURE, never, unchanged) == description()
     assert (precious / "manifest.json").read_text() == "mine"
 
 

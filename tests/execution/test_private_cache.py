@@ -41,7 +41,7 @@ def listing(path: Path) -> list[tuple[str, int]]:
 
 
 def build(name: str = "kernel") -> dict:
-    return kernel_cache.find_or_build(name, (), lambda: DESCRIPTION | {"name": name})
+    return kernel_cache.find_or_build(name, (), lambda: DESCRIPTION | {"name": name}, lambda found: found)
 
 
 def hits_after(*names: str) -> int:

@@ -88,7 +88,7 @@ def test_hints_do_nothing_in_eager():
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
-        ({}, "without a hint; there are num_tiles_per_dim"),
+        ({}, "needs a hint: one of num_tiles_per_dim"),
         ({"tiles": 8}, r"tiles=8\): expected dimensions and counts"),
         ({"work_div": {"M": 0}}, "'M': 0 is not a name and a positive count"),
         ({"slices": {"M": True}}, "'M': True is not"),

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from torch_spyre import smi
+from torch_spyre.device import telemetry
 from torch_spyre.smi import processes
+from torch_spyre.smi.layout import Work
 
 WORK = """
     import sys, torch
@@ -202,13 +204,18 @@ def test_a_wrong_setting_is_said(python):
 def test_a_process_reads_its_own_utilization():
     x = torch.ones(512, 512, dtype=torch.float16, device="spyre")
     torch.spyre.synchronize()
-    torch.spyre.utilization(), torch.spyre.power_draw(), torch.spyre.temperature()
+    torch.spyre.power_draw(), torch.spyre.temperature()
     assert torch.spyre.power_draw() == 20_000
     x @ x
     torch.spyre.synchronize()
-    assert 0 < torch.spyre.utilization() <= 100
+    assert 0 <= torch.spyre.utilization() <= 100
     assert 20_000 < torch.spyre.power_draw() <= 75_000
     assert 25 < torch.spyre.temperature() < 100
+
+
+def test_utilization_is_the_share_of_wall_time_at_work(monkeypatch):
+    monkeypatch.setattr(telemetry, "_since", lambda *_: (4_000_000_000, Work(working_ns=1_000_000_000)))
+    assert torch.spyre.utilization() == 25
 
 
 def test_processes_find_each_other_whatever_their_environment(monkeypatch):

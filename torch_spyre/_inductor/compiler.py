@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 from .. import _C
 from ..backend import compile_bundle
@@ -16,6 +15,7 @@ from ..failures import during, note
 from ..ir import bundle, provenance
 from ..ir.op_spec import verify_all
 from ..ir.signature import Argument
+from ..kernel_types import CompiledDescription, KernelDescription, LayoutDescription, Provenance
 from ..logging import folder_of, frontend_only, log_pass, save_artifacts
 from . import config, pipeline
 from .errors import FrontendOnly, Unsupported
@@ -24,12 +24,11 @@ from .loop_ir import Kernel
 from .planning.describe_plan import describe_plan
 
 
-def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
-    """The description of a kernel for ``_C.prepare_kernel``, the sizes and strides of its inputs ("inputs"),
-    and how its outputs are to be allocated ("outputs").
+def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescription:
+    """Compiles a kernel for arguments with this signature. The passes change the kernel itself.
 
-    The passes work on the kernel itself: it is used up. Gradients have the hints of what they are gradients of: where a
-    pass refuses these, the kernel is compiled without.
+    Ops of a backward graph have the hints of their forward ops. If a pass refuses these, the kernel is compiled without
+    hints.
     """
     with _collector_paused():
         if not any(op.hints.get("backward") for op in kernel.ops):
@@ -45,8 +44,8 @@ def compile_kernel(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str,
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """The passes make much that stays until they end, and next to no cycles: looking for these, through all that
-    PyTorch holds too, would take a tenth of their time."""
+    """Pauses the garbage collector: the passes make many objects and almost no cycles. Searching for cycles, among all
+    objects of PyTorch as well, would take a tenth of the compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -56,7 +55,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]:
+def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescription:
     inputs, outputs = kernel.inputs(), kernel.outputs()
     with during("compile_frontend", name=kernel.name), folder_of(kernel.name):
         log_pass("lowered", kernel)
@@ -78,35 +77,39 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> dict[str, Any]
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
     with during("compile_backend"), timed("stage:backend"):
         code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
-    _identify(code, plan)
-    code["bound_us"] = plan.bound_us
-    code["planner"] = plan.planner
-    code["plan"] = describe_plan(plan)
-    code["inputs"] = [(list(buffer.size), list(buffer.stride)) for buffer in inputs]
-    code["outputs"] = [
-        {
-            "size": list(buffer.size),
-            "stride": list(buffer.stride),
-            "dtype": str(buffer.dtype).removeprefix("torch."),
-            "layout": _layout_fields(plan.layouts[buffer.name]),
-        }
-        for buffer in outputs
-    ]
-    return code
+    found = _identify(code, plan)
+    return {
+        **code,
+        "provenance": found,
+        "bound_us": plan.bound_us,
+        "planner": plan.planner,
+        "plan": describe_plan(plan),
+        "inputs": [(list(buffer.size), list(buffer.stride)) for buffer in inputs],
+        "outputs": [
+            {
+                "size": list(buffer.size),
+                "stride": list(buffer.stride),
+                "dtype": str(buffer.dtype).removeprefix("torch."),
+                "layout": _layout_fields(plan.layouts[buffer.name]),
+            }
+            for buffer in outputs
+        ],
+    }
 
 
-def _identify(code: dict[str, Any], plan: Plan) -> None:
-    """Names the kernel by its OpSpecs, which it keeps, and its steps by the ops of the program."""
+def _identify(code: KernelDescription, plan: Plan) -> Provenance:
+    """Names the kernel after its OpSpecs, and each of its steps after an op of the program. Returns the OpSpecs."""
     specs = list(provenance.flat(plan.specs))
     key = provenance.key_of(plan.specs)
     code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
-    code["provenance"] = {"key": key, "specs": [str(spec) for spec in specs]}
-    for step in code["steps"][0]["program"]["steps"]:
-        step["aten"] = specs[step["spec"]].op_info["aten"]
+    for job in code["steps"]:
+        for step in job["program"]["steps"] if job["type"] == "Compute" else ():
+            step["aten"] = specs[step["spec"]].op_info["aten"]
+    return {"key": key, "specs": [str(spec) for spec in specs]}
 
 
 def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:
-    """The plan that the pipeline begins with: the kernel, how its arguments lie, and what the card has."""
+    """The plan that the pipeline starts from: the kernel, layouts of its arguments, cores and span of the card."""
     names = [buffer.name for buffer in kernel.inputs()]
     given = dict(zip(names, signature, strict=True))
     return Plan(
@@ -120,7 +123,7 @@ def _unplanned(kernel: Kernel, signature: tuple[Argument, ...]) -> Plan:
     )
 
 
-def _layout_fields(layout: _C.SpyreTensorLayout) -> dict[str, Any]:
+def _layout_fields(layout: _C.SpyreTensorLayout) -> LayoutDescription:
     return {
         "device_size": list(layout.device_size),
         "stride_map": list(layout.stride_map),

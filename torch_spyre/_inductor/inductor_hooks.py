@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,8 +28,10 @@ from .errors import Unsupported
 from .fx import guards
 from .fx.decompositions.table import decompositions as card_decompositions
 from .fx.hints import gather_hints, mark_backward
+from .fx.inductor_lowerings import warn_of_unused_lowerings
 from .fx.keep_storages import KeepStorages
 from .fx.kernel_call import GeneratedCode
+from .fx.lower import source_of
 from .fx.name_lines import lines_of, name_lines
 from .fx.specialize import DynamicCode, is_symbolic
 from .fx.views_of_inputs import note_aliased, views_of_inputs
@@ -47,7 +50,8 @@ CONFIG = {
 
 _EARLY = "joint_custom_pre_pass"  # Inductor's hook in front of its own passes
 
-# What the code of the graph in work follows from and Inductor's caches do not see: layouts of inputs, and hints.
+# What the code of the current graph depends on besides what Inductor's caches see: layouts of inputs, hints, and lines
+# of the program, which kernels name in errors, profiles and reports.
 _unseen: ContextVar[tuple[str, ...]] = ContextVar("unseen", default=())
 
 
@@ -66,7 +70,7 @@ def install(compile_fx: ModuleType) -> None:
 
 
 def _with_devices_inside(original: Callable[[GraphModule], Any]) -> Callable[[GraphModule], Any]:
-    """Inductor looks for devices among inputs and outputs; a program may visit the card in between."""
+    """Adds the devices of inner nodes: Inductor looks at inputs and outputs, and the card may be used in between."""
 
     @functools.wraps(original)
     def get_all_devices(gm: GraphModule) -> Any:
@@ -105,7 +109,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
         table = card_decompositions() if decompositions is None else {**card_decompositions(), **decompositions}
         hints = gather_hints(model_)
         names = guards.guard_names(model_) if hints else []
-        unseen = (*guards.guard_layouts(model_), *map(str, hints), *map(str, names))
+        unseen = (*guards.guard_layouts(model_), *map(str, hints), *map(str, names), _lines_key(model_))
 
         # Backward graphs are compiled after this call has returned: they bring the settings with them.
         def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -117,6 +121,7 @@ def _compile_here(original: Callable[..., Any]) -> Callable[..., Any]:
                 give_names(graph.graph, names)
 
             def compile_static(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+                warn_of_unused_lowerings(graph.graph)
                 with inductor_config.patch(patches), _keyed_on((*unseen, f"{aliased} are views of inputs")):
                     lines = lines_of(graph.graph)
                     code = inner_compile(graph, inputs, **kwargs)
@@ -151,6 +156,13 @@ def _on_card(model: GraphModule, inputs: Sequence[Any]) -> bool:
     )
 
 
+def _lines_key(model: torch.nn.Module) -> str:
+    """A hash of the lines that a graph comes from."""
+    graphs = (module.graph for module in model.modules() if isinstance(module, GraphModule))
+    lines = "\n".join(source_of(node) for graph in graphs for node in graph.nodes)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
 @contextmanager
 def _keyed_on(unseen: tuple[str, ...]) -> Iterator[None]:
     token = _unseen.set(unseen)
@@ -178,7 +190,7 @@ class Partition(CustomGraphModulePass):
 
 
 class Scheduling(BaseScheduling):
-    """Places calls; there are no loops on the card that Inductor would write."""
+    """Emits calls of kernels; Inductor generates no loops for the card."""
 
     def group_fn(self, sizes: Any) -> tuple[Any, ...]:
         return tuple(tuple(size) for size in sizes)

@@ -15,6 +15,7 @@ from ..card.description import STICK_BYTES
 from ..device.streams import current_stream
 from ..ir import superdsc
 from ..ir.step import compute_step
+from ..kernel_types import KernelDescription, Operand
 from ..ops.table import OPS
 from .compile import compile_bundle
 
@@ -42,7 +43,8 @@ class Tensor:
     """A tensor of the op as an array: what indices count comes first, then the op's dimensions that it has."""
 
     shape: list[int]
-    operand: dict[str, Any]  # the same over `shape`, as a step has it
+    operand: Operand  # the tensor over `shape`, as a step has it
+    format: str
     index_below: int  # 0: no index
 
 
@@ -104,14 +106,14 @@ def _tensor(op: dict[str, Any], label: dict[str, Any], node: dict[str, Any], poo
     shape = [at["extent_"] for at in node["indirect_"]] + [op["N_"][f"{dim}_"] for dim in dims]
     strides = [at["stride_"] for at in node["indirect_"]] + [node["byteStrides_"][dim] for dim in dims]
     sticks = [bool(at["stick_"]) for at in node["indirect_"]] + [dim == node["stickDim_"] for dim in dims]
-    operand = {
+    operand: Operand = {
         "argument": label["argument_"] if label["argument_"] >= 0 else pool,
         "offset": node["startAddressCoreCorelet_"]["data_"]["[0, 0, 0]"] + max(label["poolOffset_"], 0),
         "strides": strides or [0],
         "format": label["dataFormat_"],
         "stick": sticks.index(True) if any(sticks) else -1,
     }
-    return Tensor(shape, operand, below)
+    return Tensor(shape, operand, label["dataFormat_"], below)
 
 
 def inputs_of(op: Single) -> list[Tensor]:
@@ -126,7 +128,7 @@ def random_inputs(op: Single, seed: int) -> list[Array]:
     def one(tensor: Tensor) -> Array:
         if tensor.index_below:
             return generator.integers(0, tensor.index_below, tensor.shape)
-        if "INT" in tensor.operand["format"]:
+        if "INT" in tensor.format:
             return generator.integers(0, 100, tensor.shape)
         return generator.standard_normal(tensor.shape, np.float32)
 
@@ -159,7 +161,7 @@ def run(op: Single, inputs: list[Array]) -> Result:
 
 def _dense(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
     """On the card in one row, so that the address of an element follows from its position."""
-    return values.reshape(-1).to(TORCH_TYPES[tensor.operand["format"]]).to("spyre")
+    return values.reshape(-1).to(TORCH_TYPES[tensor.format]).to("spyre")
 
 
 def _move(memory: list[torch.Tensor], tensor: Tensor, dense: torch.Tensor, put: bool) -> None:
@@ -167,9 +169,13 @@ def _move(memory: list[torch.Tensor], tensor: Tensor, dense: torch.Tensor, put: 
     extents = tensor.shape or [1]
     element = STICK_BYTES // dense.device_tensor_layout().elems_per_stick()  # type: ignore[attr-defined]
     strides = [element * int(np.prod(extents[i + 1 :])) for i in range(len(extents))]
-    row = {"argument": len(memory), "strides": strides, "format": tensor.operand["format"]}
+    row: Operand = {"argument": len(memory), "strides": strides, "format": tensor.format}
     operands = [tensor.operand, row] if put else [row, tensor.operand]
     step = compute_step(OPS["copy"], extents, [1] * len(extents), operands)
     sizes = [t.device_tensor_layout().device_bytes() for t in (*memory, dense)]  # type: ignore[attr-defined]
-    steps = [{"type": "Compute", "program": {"steps": [step]}}]
-    _C.launch_jobplan(_C.prepare_kernel({"name": "place", "arguments": sizes, "steps": steps}), [*memory, dense])
+    code: KernelDescription = {
+        "name": "place",
+        "arguments": sizes,
+        "steps": [{"type": "Compute", "program": {"steps": [step]}}],
+    }
+    _C.launch_jobplan(_C.prepare_kernel(code), [*memory, dense])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ..card import description
 from ..card.description import STICK_BYTES
 from ..ir.core_split import divided
-from ..ir.superdsc_rules import elements_of
+from ..ir.superdsc_view import elements_of
+from ..kernel_types import Operand, Step
 
 
 class TooLittleLX(RuntimeError):
     """Not even the smallest tiles of an op fit."""
 
 
-def resident_end(step: dict[str, Any]) -> int:
-    """The first byte of LX behind the operands of a step that lie there."""
+def resident_end(step: Step) -> int:
+    """The first byte of LX behind the operands of a step that are in LX."""
     held = [operand for operand in step["operands"] if "lx" in operand]
     if not held:
         return 0
@@ -26,7 +26,7 @@ def resident_end(step: dict[str, Any]) -> int:
     )
 
 
-def _reach(operand: dict[str, Any], points: list[int]) -> int:
+def _reach(operand: Operand, points: list[int]) -> int:
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     far = sum(
         ((n - 1) // elements if i == along else n - 1) * stride
@@ -35,19 +35,19 @@ def _reach(operand: dict[str, Any], points: list[int]) -> int:
     return far // STICK_BYTES * STICK_BYTES + STICK_BYTES
 
 
-def _points(step: dict[str, Any]) -> list[int]:
+def _points(step: Step) -> list[int]:
     return [
         divided("", extent, cores, unit).points
         for extent, cores, unit in zip(step["extents"], step["slices"], _units(step), strict=True)
     ]
 
 
-def tile_of(step: dict[str, Any], budget: int) -> list[int]:
-    """Points of each dimension such that two tiles of every operand fit, one at work and one on its way.
+def tile_of(step: Step, budget: int) -> list[int]:
+    """Points of each dimension such that two tiles of every operand fit: one being computed, one being loaded.
 
-    A core's whole slice where it fits. Otherwise outer dimensions are halved before inner ones, so that neighbours in
-    memory are loaded together, and no dimension below its grain (whole sticks; the rows that fill the matrix unit)
-    before every other has come down to its own. Raises TooLittleLX where the smallest are too large.
+    That is a core's whole slice if it fits. Otherwise outer dimensions are halved before inner ones, so that neighbours
+    in memory are loaded together. No dimension goes below its grain (whole sticks; the rows that fill the matrix unit)
+    before all others have reached theirs. Raises TooLittleLX if even the smallest tiles do not fit.
     """
     units, tile = _units(step), _points(step)
     grains = list(units)
@@ -64,7 +64,7 @@ def tile_of(step: dict[str, Any], budget: int) -> list[int]:
     return tile
 
 
-def _too_little(step: dict[str, Any], tile: list[int], budget: int) -> str:
+def _too_little(step: Step, tile: list[int], budget: int) -> str:
     where = f" ({step['source']})" if step.get("source") else ""
     lx = int(description.constants()["lx_bytes"])
     return (
@@ -74,14 +74,14 @@ def _too_little(step: dict[str, Any], tile: list[int], budget: int) -> str:
     )
 
 
-def footprint(step: dict[str, Any], tile: list[int]) -> int:
+def footprint(step: Step, tile: list[int]) -> int:
     """Bytes of one tile of every operand, in whole sticks, and no less than the card's verifier counts."""
     table = {"gather": 1, "scatter": 0}.get(step["op"], -1)
     operands = [(operand, tile, i == table) for i, operand in enumerate(step["operands"]) if "argument" in operand]
     return sum(max(sticks_of(*each) * STICK_BYTES, _elements(*each)) for each in operands)
 
 
-def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+def _elements(operand: Operand, tile: list[int], indexed: bool) -> int:
     """Bytes of all elements; windows that overlap share sticks, but an element of two windows counts twice."""
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     counts = (
@@ -91,7 +91,7 @@ def _elements(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
     return prod(counts) * STICK_BYTES // elements
 
 
-def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
+def sticks_of(operand: Operand, tile: list[int], indexed: bool) -> int:
     """Sticks that so many points of each dimension touch; ``indexed``: an index chooses them."""
     elements, along = elements_of(operand["format"]), operand.get("stick", -1)
     cores = operand.get("core_strides", [0] * len(tile))
@@ -99,17 +99,17 @@ def sticks_of(operand: dict[str, Any], tile: list[int], indexed: bool) -> int:
     for i, (points, stride) in enumerate(zip(tile, operand["strides"], strict=True)):
         if i == along:
             counts.append(-(-points // elements))
-        elif indexed or abs(stride) >= STICK_BYTES or cores[i]:  # an index may lead anywhere
+        elif indexed or abs(stride) >= STICK_BYTES or cores[i]:  # an index may select any stick
             counts.append(points)
         elif stride:
             counts.append((points - 1) * abs(stride) // STICK_BYTES + 1)
     return prod(counts)
 
 
-def _units(step: dict[str, Any]) -> list[int]:
+def _units(step: Step) -> list[int]:
     """The points of each dimension that make whole sticks of every operand along it; stick sizes are powers of two."""
     units = [1] * len(step["extents"])
     for operand in step["operands"]:
-        if operand.get("stick", -1) >= 0:
+        if "strides" in operand and operand.get("stick", -1) >= 0:
             units[operand["stick"]] = max(units[operand["stick"]], elements_of(operand["format"]))
     return units

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar, cast
 
 from .. import _C, logging
 from .._inductor import config
@@ -14,24 +14,32 @@ from ..card.lx_budget import resident_budget
 from ..compile_records import count, timed
 from ..ir import spyrecode
 from ..ir.signature import Argument
+from ..kernel_types import CompiledDescription
 from .location import directory
 from .store import Store
 from .version import compiler_version
 
-KERNELS: Store[dict[str, Any]] = Store(
-    "kernel cache", "", spyrecode.unpack, spyrecode.pack, lambda: config.kernel_cache_bytes
+Prepared = TypeVar("Prepared")
+
+
+def _unpack(file: spyrecode.Reader) -> CompiledDescription:
+    return cast(CompiledDescription, spyrecode.unpack(file))  # what is in it is checked when it is prepared
+
+
+KERNELS: Store[CompiledDescription] = Store(
+    "kernel cache", "", _unpack, spyrecode.pack, lambda: config.kernel_cache_bytes
 )
 
 
 def find_or_build(
     text: str,
     signature: Sequence[Argument],
-    build: Callable[[], dict[str, Any]],
-    prepare: Callable[[dict[str, Any]], Any] = lambda description: description,
-) -> Any:
-    """What ``prepare`` makes of this kernel's description for this signature: that on disk, else one built and kept.
+    build: Callable[[], CompiledDescription],
+    prepare: Callable[[CompiledDescription], Prepared],
+) -> Prepared:
+    """What ``prepare`` makes of this kernel's description: the one on disk, or a new one that is built and stored.
 
-    One that was found and cannot be prepared is damaged in a way that its checksums do not show: it is built again.
+    An entry that cannot be prepared is damaged in a way that its checksums do not show: it is built again.
     """
     root = directory()
     if root is None or logging.artifacts_wanted() or logging.passes_wanted():  # which compiling writes
@@ -57,7 +65,7 @@ def stats() -> dict[str, int]:
 
 
 def key_of(text: str, signature: Sequence[Argument]) -> str:
-    """Hash of all that a compiled kernel follows from."""
+    """A hash of everything that determines a compiled kernel."""
     parts = {
         "kernel": text,
         "signature": [[str(argument.layout), argument.offset, argument.storage] for argument in signature],

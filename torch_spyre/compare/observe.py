@@ -39,7 +39,7 @@ from .judge import (
 from .reference import Reference, run
 from .report import Report, Row
 from .source import Line, calling_line, from_trace, in_generated_code
-from .values import held, is_real, on_card, widened
+from .values import as_computed, held, is_real, on_card, widened
 
 aten = torch.ops.aten
 
@@ -112,7 +112,8 @@ class _Host:
 
     def __init__(self, op: OpOverload, call: Call, random: bool) -> None:
         self.op, self.call, self.random = op, call, random
-        self.wide = map_call(widened, _for_host(op, call))
+        beside_tensors = any(isinstance(leaf, Tensor) for leaf in tree_leaves(call))
+        self.wide = map_call(as_computed if beside_tensors else widened, _for_host(op, call))
         self.given = host_call(call) if random or _mutates(op) else None  # else they can be read later
         if random:
             self.state = torch.spyre.get_rng_state(_device(call))  # type: ignore[attr-defined]

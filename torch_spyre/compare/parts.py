@@ -22,9 +22,18 @@ from .error_bounds import Format, accumulation, fits_bits
 aten = torch.ops.aten
 
 
-def bounded(function: Callable[[], Any], format: Format) -> tuple[list[Any], list[Any]]:
-    """The results of ``function``, and how far each may be off."""
-    with _Parts(format) as parts:
+Apart = dict[Any, Callable[..., Any]]
+
+
+def bounded(
+    function: Callable[[], Any], format: Format, apart: Apart | None = None, infinities: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """The results of ``function``, and how far each may be off.
+
+    ``apart`` has ops that are taken apart besides. With ``infinities`` an infinite number, a mask for example, is exact
+    unless errors of operands make it so; else nothing is said behind one.
+    """
+    with _Parts(format, apart or {}, infinities) as parts:
         results = tree_leaves(function())
     return results, [parts.error(x) if _real(x) else None for x in results]
 
@@ -110,9 +119,9 @@ WHOLE = {
 
 
 class _Parts(TorchDispatchMode):
-    def __init__(self, format: Format) -> None:
+    def __init__(self, format: Format, apart: Apart, infinities: bool) -> None:
         super().__init__()
-        self.format = format
+        self.format, self.apart, self.infinities = format, {**APART, **apart}, infinities
         self.errors: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor, whose id stays its own then
 
     def error(self, x: Tensor) -> Tensor:
@@ -135,8 +144,8 @@ class _Parts(TorchDispatchMode):
 
     def _take_apart(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         with self:
-            if func.overloadpacket in APART:
-                return APART[func.overloadpacket](*args, **kwargs)
+            if func.overloadpacket in self.apart:
+                return self.apart[func.overloadpacket](*args, **kwargs)
             if func in TABLE:
                 return TABLE[func](*args, **kwargs)
             return func.decompose(*args, **kwargs)  # NotImplemented where it is one part
@@ -157,15 +166,17 @@ class _Parts(TorchDispatchMode):
             moved = self.errors.get(id(original)) if _real(original) else None
             if moved is not None and moved[1].any():
                 error = error + self._carried(func, apply, leaves, absolutes, i, moved[1], result)
-        packet = func.overloadpacket
+        packet, carried = func.overloadpacket, error
         if packet in TERMS:
             error = error + accumulation(TERMS[packet](call[0], result), apply(absolutes).abs())
         if packet in FILLS:
             error = error + ~fits_bits(result, self.format.bits) * self.format.entering * result.abs()
         elif (packet not in MOVES or func in SUMMING) and not func.is_view:
             error = error + self.format.unit * result.abs()
-        error = torch.where(result.isfinite(), error, 0.0)
-        self.errors[id(result)] = result, error.masked_fill(result.abs() > self.format.largest, math.inf)
+        finite = result.isfinite()
+        error = torch.where(finite, error, carried if self.infinities else 0.0)
+        too_large = (result.abs() > self.format.largest) & (finite | (not self.infinities))
+        self.errors[id(result)] = result, error.masked_fill(too_large, math.inf)
 
     def _carried(
         self,
@@ -205,9 +216,5 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> 
 
 
 # What PyTorch does not take apart, and the card does: a product that rounds, and then a sum.
-APART: dict[Any, Callable[..., Any]] = {
-    aten.addbmm: _addbmm,
-    aten._trilinear: _trilinear,
-    aten.convolution: _convolution,
-}
+APART: Apart = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
 TABLE = global_decomposition_table["post_autograd"]

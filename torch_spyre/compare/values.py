@@ -44,9 +44,12 @@ def widened(value: Any) -> Any:
     if isinstance(value, Tensor):
         host = held(value).contiguous()
         return host.double() if is_real(host) else host
-    if isinstance(value, float):
-        return float(torch.tensor(value, dtype=torch.float32))  # which the card computes in
     return on_host(value, torch.float64)
+
+
+def as_computed(value: Any) -> Any:
+    """A number next to tensors is one of fp32, which the card computes in."""
+    return float(torch.tensor(value, dtype=torch.float32)) if isinstance(value, float) else widened(value)
 
 
 def on_host(value: Any, real: torch.dtype | None = None) -> Any:

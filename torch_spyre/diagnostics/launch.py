@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,7 @@ from ..card.description import STICK_BYTES
 from ..device.streams import current_stream
 from ..execution.kernel import allocation
 from ..ir.signature import Argument, signature_of
+from ..kernel_types import CompiledDescription, OutputDescription
 from . import device_bytes
 from .errors import CaptureError
 
@@ -38,7 +39,12 @@ class Run:
     microseconds: float  # modelled
 
 
-def run(capture: Capture, plan: _C.JobPlan | None, code: dict[str, Any], seed: int = 0) -> Run:
+def _allocate(output: OutputDescription) -> torch.Tensor:
+    assert output["layout"] is not None, "compiled kernels name the layout of every output"
+    return _C.spyre_empty_with_layout(output["size"], output["stride"], output["dtype"], output["layout"])
+
+
+def run(capture: Capture, plan: _C.JobPlan | None, code: CompiledDescription, seed: int = 0) -> Run:
     """One launch, on the captured contents, or on random ones where none were captured."""
     inputs = place(capture.kernel, capture.signature)
     if _C.card_mode() != "timing":
@@ -47,10 +53,7 @@ def run(capture: Capture, plan: _C.JobPlan | None, code: dict[str, Any], seed: i
                 device_bytes.put(inputs[i], content)
         else:
             _fill(capture.kernel, inputs, seed)
-    outputs = [
-        _C.spyre_empty_with_layout(out["size"], out["stride"], out["dtype"], out["layout"])
-        for out in map(allocation, code["outputs"])
-    ]
+    outputs = [_allocate(allocation(output)) for output in code["outputs"]]
     if _C.card_mode() == "run":  # strict mode tells of what the kernel should have written
         for out in outputs:
             out.zero_()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -19,6 +19,7 @@ from .._inductor.loop_ir import from_json
 from ..caching.version import compiler_version
 from ..execution import kernel as kernels
 from ..execution.launches import Launch
+from ..kernel_types import CompiledDescription
 from ..timing import Row, attribute
 from .captures import Capture, hardware_in_force, printable
 from .errors import CaptureError, KernelFailed
@@ -95,11 +96,11 @@ def replay(capture: Capture, options: Options | None = None) -> Replayed:
     )
 
 
-def _captured_plan(capture: Capture) -> tuple[_C.JobPlan | None, dict[str, Any]]:
+def _captured_plan(capture: Capture) -> tuple[_C.JobPlan | None, CompiledDescription]:
     if capture.code is None:
         raise CaptureError("the capture has no card program: the kernel was not compiled when it was made")
     try:
-        plan, code = kernels.prepare(capture.code)
+        plan, code = kernels.prepare(cast(CompiledDescription, capture.code))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise CaptureError(f"code: {type(error).__name__}: {error}") from None
     outputs = [(out["size"], out["stride"], out["dtype"]) for out in code["outputs"]]
@@ -112,7 +113,7 @@ def _place(buffer: Any) -> tuple[list[int], list[int], str]:
     return list(buffer.size), list(buffer.stride), str(buffer.dtype).removeprefix("torch.")
 
 
-def _compiled_plan(capture: Capture, options: Options) -> tuple[_C.JobPlan | None, dict[str, Any]]:
+def _compiled_plan(capture: Capture, options: Options) -> tuple[_C.JobPlan | None, CompiledDescription]:
     place(capture.kernel, capture.signature)  # arguments that cannot be are not planned for either
     with _settings(capture, options):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ from ..compile_records import timed
 from ..compile_time import compiling
 from ..failures import during
 from ..ir.signature import signature_of
+from ..kernel_types import CompiledDescription, CompiledOutput, OutputDescription
 from ..signals import whole_imports
 from .launches import Launch
 
@@ -33,7 +35,8 @@ class Prepared:
     inputs: Sequence[torch.Tensor]
     numbers: Sequence[float]
     plan: _C.JobPlan | None
-    code: dict[str, Any]
+    code: CompiledDescription
+    occurrences: Sequence[Sequence[tuple[str, ...]]] = ()  # in a compiled graph: the FX nodes of each op of the text
 
 
 # They hear of every kernel between its preparation and its first launch.
@@ -51,15 +54,16 @@ def forget_prepared() -> None:
 
 def plan_for(
     kernel: Kernel, inputs: Sequence[torch.Tensor], numbers: Callable[[], Sequence[float]] = tuple
-) -> tuple[_C.JobPlan | None, list[dict[str, Any]]]:
+) -> tuple[_C.JobPlan | None, list[OutputDescription]]:
     """The job plan of a kernel for inputs with these layouts, None if there is nothing to run; and its outputs.
 
-    ``numbers`` says with which ones the first launch will be."""
+    ``numbers`` returns the runtime scalars of the first launch.
+    """
     text = kernel.to_json()
     plan, code = _prepared(text, inputs)
     if observers:
         _tell(Prepared(text, inputs, numbers(), plan, code))
-    return plan, code["outputs"]
+    return plan, [allocation(output) for output in code["outputs"]]
 
 
 def _tell(prepared: Prepared) -> None:
@@ -67,11 +71,11 @@ def _tell(prepared: Prepared) -> None:
         observer(prepared)
 
 
-def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
+def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | None, CompiledDescription]:
     signature = signature_of(inputs)
     how = "loaded from cache"
 
-    def compile_here() -> dict[str, Any]:
+    def compile_here() -> CompiledDescription:
         with whole_imports():
             from .._inductor.compiler import compile_kernel
 
@@ -83,28 +87,34 @@ def _prepared(text: str, inputs: Sequence[torch.Tensor]) -> tuple[_C.JobPlan | N
     start = time.perf_counter()
     with during("unknown", text=text, signature=signature):
         plan, description = kernel_cache.find_or_build(text, signature, compile_here, prepare)
-    log.info("kernel %s: %s in %.1f ms", description["name"], how, 1000 * (time.perf_counter() - start))
+    log.info("kernel %s: %s in %.1f ms", _name_of(text), how, 1000 * (time.perf_counter() - start))
     return plan, description
 
 
-def prepare(description: dict[str, Any]) -> tuple[_C.JobPlan | None, dict[str, Any]]:
-    """The job plan of a description. One from disk may be wrong: this fails then, and not a launch."""
+def _name_of(text: str) -> str:
+    """The name in a kernel's text, which begins with it."""
+    name, _ = json.JSONDecoder().raw_decode(text, len('{"name": '))
+    return str(name)
+
+
+def prepare(description: CompiledDescription) -> tuple[_C.JobPlan | None, CompiledDescription]:
+    """The job plan of a description. One from disk may be damaged: that must fail here, and not at a launch."""
     for size, stride in description["inputs"]:
         _check_place(size, stride)
     for output in description["outputs"]:
         _check_place(output["size"], output["stride"])
         if not isinstance(allocation(output)["dtype"], torch.dtype):
             raise TypeError(f"an output has the dtype {output['dtype']!r}")
-    # Tensors of no elements have no memory to launch with, and nothing to do.
+    # A kernel whose tensors have no elements has no steps, and no memory to launch with.
     runs = any(step["type"] != "Compute" or step["program"]["steps"] for step in description["steps"])
     with during("compile_backend"), timed("stage:prepare"):
         return _C.prepare_kernel(description) if runs else None, description
 
 
 class SpyreKernel(_C.CompiledKernel):
-    """A kernel in loop IR. Called with its inputs, gives its outputs; compiles once per signature of its inputs.
+    """A kernel in loop IR. A call with its inputs returns its outputs; it compiles once per signature of its inputs.
 
-    Without a device it runs where its first input is.
+    Without a device it runs on the card of its first input.
     """
 
     def __init__(self, text: str, device: int = -1) -> None:
@@ -115,11 +125,6 @@ class SpyreKernel(_C.CompiledKernel):
         self._lock = threading.Lock()
         _live.add(self)
 
-    def occurs(self, nodes: list[tuple[str, ...]]) -> int:
-        """Generated code calls it, from these nodes; gives the number of the occurrence."""
-        self.occurrences.append(nodes)
-        return len(self.occurrences) - 1
-
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it."""
         with self._lock:
@@ -128,9 +133,15 @@ class SpyreKernel(_C.CompiledKernel):
             with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:
-                _tell(Prepared(self.text, inputs, (), plan, code))
+                _tell(Prepared(self.text, inputs, (), plan, code, self.occurrences))
             launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
             self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
+
+
+def occurs(kernel: SpyreKernel, nodes: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Notes that generated code calls a kernel for these nodes, one entry for each op of its text."""
+    kernel.occurrences.append(nodes)
+    return nodes
 
 
 Handler = Callable[[SpyreKernel, tuple[torch.Tensor, ...]], list[torch.Tensor]]
@@ -160,10 +171,11 @@ def _check_place(size: Any, stride: Any) -> None:
         raise TypeError(f"a tensor has the size {size} and the strides {stride}")
 
 
-def allocation(output: dict[str, Any]) -> dict[str, Any]:
-    """How an output is to be allocated, in the terms of PyTorch."""
+def allocation(output: CompiledOutput) -> OutputDescription:
+    """An output in PyTorch's terms: a compiled description is JSON, which has names of dtypes and formats."""
     given = output["layout"]
     layout = _C.SpyreTensorLayout(
         given["device_size"], given["stride_map"], _C.DataFormats.__members__[given["device_dtype"]]
     )
-    return {**output, "dtype": getattr(torch, output["dtype"]), "layout": layout}
+    dtype = getattr(torch, output["dtype"])
+    return {"size": output["size"], "stride": output["stride"], "dtype": dtype, "layout": layout}

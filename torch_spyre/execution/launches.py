@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from .. import _C
 from ..ir.signature import Argument
+from ..kernel_types import CompiledDescription
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Launch:
     """A job plan that is launched, and the description that it was prepared from."""
 
     plan: _C.JobPlan
-    code: dict[str, Any]
+    code: CompiledDescription
     text: str = ""  # of the kernel, in loop IR
-    signature: tuple[Argument, ...] = ()  # how its arguments lay
+    signature: tuple[Argument, ...] = ()  # layouts and offsets of its arguments
     # Of the kernel in its graph: the FX nodes of each op of the text.
     occurrences: list[list[tuple[str, ...]]] = field(default_factory=list)
 

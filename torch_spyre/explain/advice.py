@@ -13,10 +13,12 @@ from .._inductor.compiler import compile_kernel
 from .._inductor.errors import Unsupported
 from .._inductor.loop_ir import from_json
 from ..execution.launches import Launch
+from ..kernel_types import Step
 from . import run_data
 from .watch import Watched
 
 LEAST_SHARE = 0.01  # of a kernel's time: changes that save less are no advice
+MOST_STEPS = 300  # of a kernel that is planned anew for each layout that is tried
 
 
 class Advice(TypedDict, total=False):
@@ -35,7 +37,7 @@ def launch_of(watched: Watched, number: int) -> Launch:
 def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: run_data.Buffer, count: int) -> Advice:
     """Another layout of an argument with which the kernel, planned anew, is fastest."""
     launch = launch_of(watched, number)
-    if len(buffer["size"]) < 2:
+    if len(buffer["size"]) < 2 or len(run["kernels"][number]["steps"]) > MOST_STEPS:
         return {}
     before, best, chosen = run["kernels"][number]["us"], float("inf"), []
     rank = len(buffer["size"])
@@ -48,7 +50,7 @@ def other_layout(run: run_data.RunData, watched: Watched, number: int, buffer: r
         return {}
     layout = f"SpyreTensorLayout({buffer['size']}, {buffer['stride']}, torch.{buffer['dtype']}, {chosen})"
     return {
-        "advice": f"Give argument {buffer['address']} the layout {layout} when it is moved to the card.",
+        "advice": f"Move the argument {buffer['dtype']}{buffer['size']} with to('spyre', device_layout={layout}).",
         "saving_us": (before - best) * count,
     }
 
@@ -91,16 +93,16 @@ def savings_in_lx(watched: Watched, number: int) -> dict[int, float]:
     return found
 
 
-def _compute_steps(launch: Launch) -> list[dict[str, Any]]:
+def _compute_steps(launch: Launch) -> list[Step]:
     return [step for each in launch.code["steps"] if each["type"] == "Compute" for step in each["program"]["steps"]]
 
 
-def _in_lx(step: dict[str, Any], buffer: dict[str, Any], argument: int) -> dict[str, Any]:
+def _in_lx(step: Step, buffer: dict[str, Any], argument: int) -> Step:
     """The step with a buffer of the pool at the beginning of LX."""
     moved = deepcopy(step)
     end = buffer["address"] + buffer["bytes"]
     for operand in moved["operands"]:
-        if operand.get("argument") == argument and buffer["address"] <= operand["offset"] < end:
+        if "argument" in operand and operand["argument"] == argument and buffer["address"] <= operand["offset"] < end:
             del operand["argument"], operand["offset"]
             operand["lx"] = 0
     return moved

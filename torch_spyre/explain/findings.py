@@ -12,6 +12,7 @@ from .watch import Notices, Watched
 MOST = 8  # findings of one kind, the costliest
 WORTH_US = 0.5  # what costs less is not told
 FEW_CORES = 0.5  # of the cores: steps that use less are told
+SLOW = 0.05  # of a kernel's time: steps that take less are not asked about
 MUCH_PADDING = 0.2  # of the bytes of a buffer
 
 
@@ -21,7 +22,7 @@ def findings(run: run_data.RunData, watched: Watched, notices: Notices, texts: T
         *_graph_breaks(notices, texts),
         *_recompiles(notices, texts),
         *_eager(run),
-        *_restickifies(run, watched),
+        *_layouts(run, watched),
         *_not_in_lx(run, watched),
         *_padding(run),
         *_few_cores(run),
@@ -46,7 +47,7 @@ def _graph_breaks(notices: Notices, texts: Texts) -> list[run_data.Finding]:
 def _reason(text: str) -> str:
     """The part of Dynamo's message that says why, in a line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("Graph Break Reason:", "Explanation:", "Reason:"):
+    for mark in ("Explanation:", "Graph Break Reason:", "Reason:"):
         for line in lines:
             if mark in line:
                 return line.split(mark, 1)[1].strip() or line
@@ -95,56 +96,60 @@ def _eager(run: run_data.RunData) -> list[run_data.Finding]:
     return found[:MOST]
 
 
-def _restickifies(run: run_data.RunData, watched: Watched) -> list[run_data.Finding]:
+def _layouts(run: run_data.RunData, watched: Watched) -> list[run_data.Finding]:
+    """Values that are turned, and arguments that lie so that device memory reads them slowly."""
     found: list[run_data.Finding] = []
     for number, kernel in enumerate(run["kernels"]):
         count = sum(launch["kernel"] == number for launch in run["launches"])
-        costs: dict[tuple[int, int], float] = defaultdict(float)
+        costs: dict[tuple[int, int, bool], float] = defaultdict(float)
         for step in kernel["steps"]:
-            if step["op"] == "restickify":
-                costs[step["source"], step["reads"][0]] += step["us"] * count
-        for (source, read), us in sorted(costs.items(), key=lambda item: -item[1])[:MOST]:
-            if us < WORTH_US:
-                continue
+            turned = step["op"] == "restickify"
+            for read in step["reads"]:
+                slow = step["bound_by"] == "memory pattern" and step["us"] > SLOW * kernel["us"]
+                if turned or (slow and kernel["buffers"][read]["kind"] == "input"):
+                    costs[step["source"], read, turned] += step["us"] * count
+        for (source, read, turned), us in sorted(costs.items(), key=lambda item: -item[1])[:MOST]:
             buffer = kernel["buffers"][read]
+            better = advice.other_layout(run, watched, number, buffer, count) if buffer["kind"] == "input" else {}
+            if us < WORTH_US or not (turned or better):
+                continue
+            why = "is turned: its sticks run along another dimension than the op needs"
             finding: run_data.Finding = {
-                "kind": "restickify",
-                "text": f"{buffer['kind']} {buffer['name']} {buffer['dtype']}{buffer['size']} is turned: its sticks "
-                f"run along another dimension than the op needs",
+                "kind": "restickify" if turned else "layout",
+                "text": f"{buffer['kind']} {buffer['name']} {buffer['dtype']}{buffer['size']} "
+                + (why if turned else "is read in short runs, which device memory is slow at"),
                 "source": source,
                 "us": us,
             }
-            if buffer["place"] == "argument":
-                finding |= advice.other_layout(run, watched, number, buffer, count)
+            if better:
+                finding["advice"], finding["saving_us"] = better["advice"], better["saving_us"]
             found.append(finding)
     return found
 
 
 def _not_in_lx(run: run_data.RunData, watched: Watched) -> list[run_data.Finding]:
-    found: list[tuple[float, run_data.Finding]] = []
+    """Values that go through device memory, those of equal layers together."""
+    rows: dict[tuple[str, int], list[float]] = defaultdict(list)
     for number, kernel in enumerate(run["kernels"]):
         count = sum(launch["kernel"] == number for launch in run["launches"])
-        savings = advice.savings_in_lx(watched, number)
-        for position, saving in savings.items():
+        for position, saving in advice.savings_in_lx(watched, number).items():
             buffer = kernel["buffers"][position]
             buffer["saving_us"] = saving
-            if saving * count < WORTH_US:
-                continue
             writer = next(step for step in kernel["steps"] if position in step["writes"])
-            found.append(
-                (
-                    saving * count,
-                    {
-                        "kind": "not in LX",
-                        "text": f"{buffer['name']} {buffer['dtype']}{buffer['size']} goes through device memory: "
-                        f"{buffer.get('why_not', '')}",
-                        "source": writer["source"],
-                        "us": saving * count,
-                        "advice": "In LX it would save this much, if there were room.",
-                    },
-                )
-            )
-    return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST]]
+            said = f"{buffer['dtype']}{buffer['size']} goes through device memory: {buffer.get('why_not', '')}"
+            rows[said, writer["source"]].append(saving * count)
+    found: list[run_data.Finding] = [
+        {
+            "kind": "not in LX",
+            "text": f"{len(savings)} x {said}" if len(savings) > 1 else said,
+            "source": source,
+            "us": sum(savings),
+            "advice": "In LX it would save this much, if there were room.",
+        }
+        for (said, source), savings in rows.items()
+        if sum(savings) > WORTH_US
+    ]
+    return sorted(found, key=lambda each: -each["us"])[:MOST]
 
 
 def _padding(run: run_data.RunData) -> list[run_data.Finding]:

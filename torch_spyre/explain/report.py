@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import explorer
 from .run_data import RunData
 
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -39,7 +40,7 @@ class Report:
 
     def text(self, top: int = 12) -> str:
         """For a terminal: totals, where the time goes, findings. ``top``: rows of each."""
-        return "\n".join([*self._head(), *self._ops(top), *self._bounds(), *self._buffers(top), *self._told(top)])
+        return "\n".join([*self._head(), *self._ops(top), *self._bounds(), *self._buffers(), *self._told(top)])
 
     def to_json(self) -> str:
         return json.dumps(self.data)
@@ -47,6 +48,10 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """As JSON."""
         Path(path).write_text(self.to_json())
+
+    def explore(self, path: str | os.PathLike[str], other: Report | None = None) -> None:
+        """Writes the explorer, an HTML file that needs nothing else; with ``other``, to compare with that run."""
+        explorer.write(self.data, Path(path), other.data if other else None)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text())}</pre>"
@@ -119,19 +124,12 @@ class Report:
         said = ", ".join(f"{name} {us:,.1f} us" for name, us in sorted(found.items(), key=lambda item: -item[1]))
         return ["", f"bound by: {said}"]
 
-    def _buffers(self, top: int) -> list[str]:
+    def _buffers(self) -> list[str]:
         inside = [each for kernel in self.data["kernels"] for each in kernel["buffers"] if each["kind"] == "internal"]
         if not inside:
             return []
         stay = [each for each in inside if each["place"] == "lx"]
-        lines = ["", f"{len(stay)} of {len(inside)} values inside kernels stay in LX"]
-        outside = sorted((each for each in inside if each["place"] == "pool"), key=lambda e: -e.get("saving_us", 0.0))
-        for each in outside[: top // 2]:
-            lines.append(
-                f"  not {each['name']} {each['dtype']}{each['size']}, {each['bytes']:,} bytes, would save "
-                f"{each.get('saving_us', 0.0):.1f} us: {each.get('why_not', '')}"
-            )
-        return lines
+        return ["", f"{len(stay)} of {len(inside)} values inside kernels stay in LX"]
 
     def _told(self, top: int) -> list[str]:
         lines = []

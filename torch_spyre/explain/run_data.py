@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
+from ..kernel_types import PlannerReport
+
 FORMAT = "spyre-run"
 VERSION = 1
 
@@ -89,7 +91,7 @@ class Kernel(TypedDict):
     key: str
     us: float  # of a launch, without waits
     bound_us: float  # no plan of these ops in these layouts is faster
-    planner: dict[str, object]
+    planner: PlannerReport
     loop_ops: list[Text]
     specs: list[Spec]
     steps: list[Step]
@@ -118,7 +120,7 @@ class Finding(TypedDict):
     """Something that the backend did and the user did not write, or a change worth making."""
 
     kind: Literal[
-        "graph break", "fallback", "recompile", "restickify", "padding", "few cores", "not in LX", "bytes", "eager"
+        "graph break", "fallback", "recompile", "restickify", "layout", "padding", "few cores", "not in LX", "eager"
     ]
     text: str  # a sentence
     source: Text

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch._dynamo.utils import get_compilation_metrics
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .. import _C
 from ..device import current_stream
@@ -19,7 +21,6 @@ from ..execution.launches import Launch, listening
 
 _PACKAGES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["torch_spyre"]))
 _GRAPH_BREAKS = "torch._dynamo.symbolic_convert.__graph_breaks"
-_RECOMPILES = "torch._dynamo.guards.__recompiles"
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,13 @@ def watching() -> Iterator[Watched]:
 @contextmanager
 def noticing() -> Iterator[Notices]:
     """Collects graph breaks and recompiles."""
-    found = Notices()
-    breaks = _messages(_GRAPH_BREAKS, found.graph_breaks, _graph_break)
-    with breaks, _messages(_RECOMPILES, found.recompiles, _recompile):
+    found, before = Notices(), {id(each) for each in get_compilation_metrics()}
+    with _messages(_GRAPH_BREAKS, found.graph_breaks, _graph_break):
         yield found
+    for each in get_compilation_metrics():
+        if id(each) not in before and each.recompile_reason:
+            source = f'File "{each.co_filename}", line {each.co_firstlineno}, in {each.co_name}'
+            found.recompiles.append(Notice(source, each.recompile_reason))
 
 
 class _Clock:
@@ -116,9 +120,10 @@ class _Clock:
 
 
 def _source() -> str:
-    """The innermost line that is neither PyTorch's nor this package's, as FX writes it."""
+    """The innermost line that is neither PyTorch's, nor this package's, nor generated, as FX writes it."""
+    theirs = (*_PACKAGES, cache_dir())
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+    while frame is not None and frame.f_code.co_filename.startswith(theirs):
         frame = frame.f_back
     if frame is None:
         return ""
@@ -138,13 +143,12 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        at = self.read.search(text)
-        source = f'File "{at["file"]}", line {at["line"]}, in {at["name"] or "?"}' if at else ""
+        places = [at for at in self.read.finditer(text) if not at["file"].startswith(_PACKAGES)]
+        source = f'File "{places[-1]["file"]}", line {places[-1]["line"]}, in {places[-1]["name"]}' if places else ""
         self.found.append(Notice(source, text))
 
 
-_graph_break = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>\S+))?')
-_recompile = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+?):(?P<line>\d+)")
+_graph_break = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The core split in a SuperDSC: how it writes the division of loops over cores. Emitter and rules share it."""
+"""The core split as a SuperDSC writes it: the division of loops over cores. The emitter and the rules share it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-# How many of the last dimensions an op folds that cannot choose.
+# How many of the last dimensions ops of these kinds always fold.
 BY_NATURE = {"matmul": 1, "topk": 1, "attention": 2}
 
 
@@ -18,11 +18,11 @@ class Dim(NamedTuple):
     name: str
     size: int
     cores: int
-    points: int  # that every core but the last takes
+    points: int  # of every core but the last, which takes the rest
 
 
 def divided(name: str, size: int, cores: int, unit: int) -> Dim:
-    """Cores take equal parts, rounded up to ``unit``: whole sticks of every operand that lies along the dimension."""
+    """Divides a dimension into equal parts, rounded up to ``unit``, the sticks of all operands along it."""
     points = -(-size // cores)
     return Dim(name, size, cores, min(-(-points // unit) * unit, size) if cores > 1 else points)
 
@@ -34,22 +34,22 @@ def core_ids(count: int) -> list[str]:
 
 @cache
 def core_slices(slices: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The slice of each dimension that each core takes: row-major, so that the last dimension's are neighbours."""
+    """The slice of each dimension that each core takes: row-major, so cores that share the last one are neighbours."""
     return list(product(*map(range, slices)))
 
 
 def json_number(value: float | str) -> float | str:
-    """JSON has no infinities and no NaN."""
+    """A number as JSON, which has no infinities and no NaN: these become strings."""
     return value if isinstance(value, str) or math.isfinite(value) else str(value)
 
 
 def is_runtime_scalar(value: Any) -> bool:
-    """Whether this stands for a number that a launch gives: "%2" is number 2 of them."""
+    """Whether a value is a runtime scalar, which a launch gives: "%2" is number 2."""
     return isinstance(value, str) and value[:1] == "%" and value[1:].isdecimal() and value.isascii() and len(value) < 9
 
 
 def per_core(shape: Sequence[Dim]) -> dict[str, Any]:
-    """``dataStageParam_``: what every core but the last takes of each dimension, and what is left for the last."""
+    """``dataStageParam_``: the points of each dimension that every core but the last takes, and those of the last."""
     steady: dict[str, Any] = {"name_": "core"}
     rest: dict[str, Any] = {"name_": "core"}
     for name, size, cores, points in shape:
@@ -61,9 +61,9 @@ def per_core(shape: Sequence[Dim]) -> dict[str, Any]:
 def start_addresses(
     first: int, strides: Mapping[str, int], stick: str, elements: int, shape: Sequence[Dim], local: bool
 ) -> dict[str, Any]:
-    """``startAddressCoreCorelet_``: where each core begins, in bytes from the beginning of the tensor's memory.
+    """``startAddressCoreCorelet_``: each core's first byte, counted from the start of the tensor's memory.
 
-    ``local``: in LX, where every core has its own part at the same address.
+    ``local``: the tensor is in LX, where every core has its own part at the same address.
     """
     found = [first]
     for dim, _, cores, points in shape:
@@ -111,7 +111,7 @@ def walk_of_cores(dim: Dim) -> dict[str, Any]:
 
 
 def constant_data(bits: int | str) -> dict[str, Any]:
-    """``data_`` of a constant: the same bits for every core, or what stands for a number of the launch."""
+    """``data_`` of a constant: the same bits, or the same runtime scalar, for every core."""
     return {
         "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
         "dim_prop_attr": [
@@ -126,8 +126,10 @@ def constant_data(bits: int | str) -> dict[str, Any]:
 def masked_tails(
     kind: str, sticks: Sequence[tuple[str, int]], folded: Sequence[str], sizes: Mapping[str, int]
 ) -> dict[str, list[list[int]]]:
-    """``coordinateMasking_``: [[elements, padding]] of folded dimensions whose last stick is not full: what lies behind
-    must not count. ``sticks``: the stick dimension of each input, and the elements of its sticks."""
+    """``coordinateMasking_``: [[elements, padding]] of folded dimensions whose last stick is not full.
+
+    The padding must not take part in the fold. ``sticks`` has each input's stick dimension and elements per stick.
+    """
     if kind not in ("reduction", "argreduce", *BY_NATURE):
         return {}
     return {

@@ -58,9 +58,9 @@ class OpSpec:
     ``args`` are the inputs in order, then the output. ``op_info`` is JSON, so positions are texts: "constants" {input
     position: value} for inputs that are numbers (they have no TensorArg), "formats" {input position: name} of these,
     "parameters" [numbers of the op itself], "reduced" [names of folded symbols], "bounds" {position in args of an index
-    tensor: extent}, "checked"; "source", "aten" and "loop_op": the line of the program that it comes from, the op
-    there, and the position of the loop op in the kernel's text, -1 for what passes added. The text "%2" in place of a
-    number: number 2 of those that a launch gives.
+    tensor: extent}, "checked"; "source", "aten" and "loop_op": the line of the program, the op there,
+    and the position of the loop op in the kernel's text, -1 if a pass added it. The text "%2" in place of a number is
+    runtime scalar 2.
     """
 
     op: str

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import directories
+from ..kernel_types import Description, KernelDescription
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -42,7 +43,7 @@ def host_step(function: F) -> F:
     return function
 
 
-def write(path: str | os.PathLike[str], description: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], description: KernelDescription) -> None:
     """Store what ``_C.prepare_kernel`` takes. All or nothing: a reader sees the old directory or the new one.
 
     What is replaced is a directory that this function wrote, or an empty one; FileExistsError for everything else.
@@ -64,7 +65,7 @@ def write(path: str | os.PathLike[str], description: dict[str, Any]) -> None:
         os.close(parent)
 
 
-def pack(description: dict[str, Any]) -> dict[str, bytes]:
+def pack(description: KernelDescription) -> dict[str, bytes]:
     """The files of a directory."""
     files: dict[str, bytes] = {}
     manifest = _manifest(description, files)
@@ -72,7 +73,7 @@ def pack(description: dict[str, Any]) -> dict[str, bytes]:
     return {**files, MANIFEST: json.dumps(manifest, indent=1, allow_nan=False).encode() + b"\n"}
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read(path: str | os.PathLike[str]) -> Description:
     """The description that was written there. Raises CorruptSpyreCode where a file is missing or has changed."""
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -86,7 +87,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         os.close(directory)
 
 
-def unpack(file: Reader) -> dict[str, Any]:
+def unpack(file: Reader) -> Description:
     """The description that a directory's files say. Raises CorruptSpyreCode."""
     try:
         manifest = json.loads(file(MANIFEST, MOST_BYTES))
@@ -159,7 +160,7 @@ def _remove_own(parent: int, name: str) -> None:
         os.rmdir(name, dir_fd=parent)
 
 
-def _manifest(description: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
+def _manifest(description: KernelDescription, blobs: dict[str, bytes]) -> Description:
     """Programs and host buffers become blobs, loaded once; steps refer to them by position in the preparation."""
     preparation = [{"command": "Allocate", "size": size} for size in description.get("allocate", ())]
 
@@ -196,7 +197,7 @@ def _manifest(description: dict[str, Any], blobs: dict[str, bytes]) -> dict[str,
 _DESCRIBED = ("name", "arguments", "allocate", "buffers", "steps")  # by other fields than "more"
 
 
-def _description(manifest: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
+def _description(manifest: Description, blobs: dict[str, bytes]) -> Description:
     pointers = list(blobs.values())
     steps: list[dict[str, Any]] = []
     for each in manifest["execution"]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ..kernel_types import Constant, Operand, Scalar, Step
 from ..ops.table import OpRow
-
-Operand = dict[str, Any]  # where it is, its format, its strides in bytes; or a constant's value
 
 _OPCODES = {"pointwise": "elementwise", "reduction": "reduce"}  # other kinds are opcodes themselves
 
@@ -16,11 +14,11 @@ def compute_step(
     row: OpRow,
     extents: Sequence[int],
     slices: Sequence[int],
-    operands: Sequence[Operand],
+    operands: Sequence[Operand | Constant],
     *,
     reduced: int = 0,
-    constants: Sequence[Any] = (),
-) -> dict[str, Any]:
+    constants: Sequence[Scalar] = (),
+) -> Step:
     """The step of an op, without its tile. ``operands``: the output first, then the inputs.
 
     ``slices`` are the cores that share each loop, ``reduced`` is how many of the last loops a reduction folds.
@@ -28,8 +26,8 @@ def compute_step(
     written, *inputs = operands
     moves = row.name == "copy" and all(
         "value" not in each and each["format"] == written["format"] for each in inputs
-    )  # bytes go as they are
-    step: dict[str, Any] = {
+    )  # without conversion
+    step: Step = {
         "op": row.name if moves or row.name == "restickify" else _OPCODES.get(row.kind, row.kind),
         "extents": list(extents),
         "slices": list(slices),

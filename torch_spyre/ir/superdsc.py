@@ -1,4 +1,4 @@
-"""SuperDSC: one JSON file per op, which alone says everything a back end needs. The schema is in docs/superdsc.md."""
+"""SuperDSC: one JSON file per op, with everything that a back end needs. The schema is in docs/superdsc.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .superdsc_rules import InvalidSuperDSC, verify
+from .superdsc_rules import verify
+from .superdsc_schema import InvalidSuperDSC
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
@@ -33,7 +34,7 @@ def loads(text: str) -> dict[str, Any]:
         raise InvalidSuperDSC(f"the text has {len(text)} characters, the limit is {MOST_TEXT}")
     try:
         dsc = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:  # no JSON; a number of thousands of digits; too deep
+    except (ValueError, RecursionError) as error:  # not JSON, a number with thousands of digits, or nested too deeply
         raise InvalidSuperDSC(f"this is no JSON: {error}") from error
     if not isinstance(dsc, dict) or len(dsc) != 1:
         raise InvalidSuperDSC("this is no SuperDSC: it must be one object with one key, <number>_<op>")
@@ -45,14 +46,14 @@ def _no_number(name: str) -> float:
 
 
 def body(dsc: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Name, outer and inner object of a file."""
+    """The name of a file, its outer object and the object of its op."""
     ((name, top),) = dsc.items()
     ((_, op),) = top["dscs_"][0].items()
     return name, top, op
 
 
 def show(dsc: dict[str, Any]) -> str:
-    """A few lines to read: dimensions and their division, tensors and how they lie, constants."""
+    """A summary in a few lines: dimensions and their division, tensors and their layout, constants."""
     name, top, op = body(dsc)
     compute, slices = op["computeOp_"][0], top["numWkSlicesPerDim_"]
     dims = ", ".join(f"{dim} {op['N_'][dim + '_']}/{slices[dim]}" for dim in op["dimOrder_"])
@@ -81,7 +82,7 @@ def show(dsc: dict[str, Any]) -> str:
 
 
 def constant_value(constant: dict[str, Any]) -> float | str:
-    """The number that a constant's bits encode, or what stands for a number of the launch."""
+    """The number that a constant's bits encode, or the name of a runtime scalar."""
     (bits,) = constant["data_"]["data_"]["[0, 0, 0]"]
     if isinstance(bits, str):
         return bits

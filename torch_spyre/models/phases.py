@@ -35,15 +35,25 @@ class Phase:
 
 def time_prefill(model: Any, tokens: int, batch: int = 1) -> Phase:
     """Of a prompt of so many tokens, with nothing before it."""
-    _check(model)
-    return _timed(model, "prefill", tokens, 0, batch, lambda: BucketedCache(model.config))
+    return _timed(prefill_call(model, tokens, batch), "prefill", tokens, 0, batch)
 
 
 def time_decode(model: Any, context: int, batch: int = 1) -> Phase:
     """Of one token after ``context`` others."""
+    return _timed(decode_call(model, context, batch), "decode", 1, context, batch)
+
+
+def prefill_call(model: Any, tokens: int, batch: int = 1) -> Callable[[], None]:
+    """Reads a prompt, compiled, each time with an empty cache."""
+    _check(model)
+    return _call_of(model, tokens, 0, batch, lambda: BucketedCache(model.config))
+
+
+def decode_call(model: Any, context: int, batch: int = 1) -> Callable[[], None]:
+    """Writes one token after ``context`` others, compiled."""
     _check(model)
     cache = _filled(model, context, batch)
-    return _timed(model, "decode", 1, context, batch, lambda: cache)
+    return _call_of(model, 1, context, batch, lambda: cache)
 
 
 def _check(model: Any) -> None:
@@ -51,18 +61,21 @@ def _check(model: Any) -> None:
         raise ModelError(f"{model.config.model_type} keeps no keys and values of tokens: there are no such phases")
 
 
-def _timed(
-    model: Any, name: str, tokens: int, context: int, batch: int, cache_of: Callable[[], BucketedCache]
-) -> Phase:
+def _call_of(
+    model: Any, tokens: int, context: int, batch: int, cache_of: Callable[[], BucketedCache]
+) -> Callable[[], None]:
     forward = torch.compile(model.forward, dynamic=False)
     ids = torch.zeros(batch, tokens, dtype=torch.int64, device=DEVICE_NAME)
     positions = torch.arange(context, context + tokens, device=DEVICE_NAME).expand(batch, -1)
+    return lambda: _call(forward, model, ids, positions, cache_of())
+
+
+def _timed(call: Callable[[], None], name: str, tokens: int, context: int, batch: int) -> Phase:
     began = time.monotonic()
-    _call(forward, model, ids, positions, cache_of())
+    call()
     seconds = time.monotonic() - began
-    cache = cache_of()
     with timing.record() as recording:
-        _call(forward, model, ids, positions, cache)
+        call()
     return Phase(name, tokens, context, batch, seconds, recording)
 
 

@@ -48,19 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    _check(arguments)
-    os.environ["SPYRE_CARD"] = "timing"
+    check(arguments)
     progress = Progress()
-    with progress.stage("starting"):
-        mode = started_card()
-        import_models()
+    start(progress)
     from . import timing_report
 
-    if mode != "timing":
-        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
-        source = _source(arguments)
-        _check_room(arguments, source)
+        source = source_of(arguments)
+        check_room(arguments, source)
         model_size, phases = _time(arguments, source, progress)
         print(f"{'model':<11} {source.name}, {count(model_size)} parameters")
         for phase in phases:
@@ -71,6 +66,16 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.json.write_text(
                 json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
             )
+
+
+def start(progress: Progress) -> None:
+    """Starts the card in timing mode and imports what models need."""
+    os.environ["SPYRE_CARD"] = "timing"
+    with progress.stage("starting"):
+        mode = started_card()
+        import_models()
+    if mode != "timing":
+        raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
 
 
 def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> tuple[int, list[Phase]]:
@@ -84,28 +89,28 @@ def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> 
         model = loading.conjure(source, getattr(torch, arguments.dtype))
     at_work = compiler_at_work(threading.get_ident())
     phases = []
-    if _prefill(arguments):
+    if prefill_of(arguments):
         with progress.stage("compiling for the prompt", at_work):
-            phases.append(time_prefill(model, _prefill(arguments), arguments.batch))
-    if _context(arguments):
+            phases.append(time_prefill(model, prefill_of(arguments), arguments.batch))
+    if context_of(arguments):
         with progress.stage("compiling for a token", at_work):
-            phases.append(time_decode(model, _context(arguments), arguments.batch))
+            phases.append(time_decode(model, context_of(arguments), arguments.batch))
     return sum(parameter.numel() for parameter in model.parameters()), phases
 
 
-def _prefill(arguments: argparse.Namespace) -> int:
+def prefill_of(arguments: argparse.Namespace) -> int:
     """Tokens of the prompt to time; 0: none."""
     return arguments.prefill or (0 if arguments.decode else PREFILL)
 
 
-def _context(arguments: argparse.Namespace) -> int:
+def context_of(arguments: argparse.Namespace) -> int:
     """Tokens before the one whose decoding is timed; 0: none is."""
     if arguments.prefill and not arguments.decode and not arguments.context:
         return 0
     return arguments.context or arguments.prefill or PREFILL
 
 
-def _source(arguments: argparse.Namespace) -> Source:
+def source_of(arguments: argparse.Namespace) -> Source:
     from . import loading
 
     if arguments.model in presets.table():
@@ -115,7 +120,7 @@ def _source(arguments: argparse.Namespace) -> Source:
     return loading.from_directory(Path(arguments.model), weights_wanted=False, trusted=arguments.trust_remote_code)
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """Refuses what cannot be, before anything is imported."""
     for option in ("prefill", "context", "batch", "layers", "top"):
         value = getattr(arguments, option)
@@ -128,8 +133,8 @@ def _check(arguments: argparse.Namespace) -> None:
     need_transformers("spyre timing")
 
 
-def _check_room(arguments: argparse.Namespace, source: Source) -> None:
-    prompt, before = _prefill(arguments), _context(arguments)
+def check_room(arguments: argparse.Namespace, source: Source) -> None:
+    prompt, before = prefill_of(arguments), context_of(arguments)
     for option, needed in (("prefill", prompt), ("context", before and before + 1)):
         if needed > source.context:
             raise ModelError(f"{source.name} has a context of {source.context} tokens, and --{option} needs {needed}")

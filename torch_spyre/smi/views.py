@@ -37,7 +37,7 @@ def table(rates: Rates, width: int = 100) -> list[str]:
         *(_units(card) for card in cards),
         "",
         "card      pid  user      mode     busy      memory       peak    modelled   kernels  command",
-        *(_process(each)[:width].rstrip() for each in rates.processes),
+        *(_process(each)[:width].rstrip() for each in rates.processes if each.card.peak or each.card.streams),
         *_notes(rates),
     ]
 

@@ -22,7 +22,9 @@ from ..backend.tiling import sticks_of
 from ..card import description
 from ..card.description import STICK_BYTES
 from ..execution.launches import Launch
-from ..ir.superdsc_rules import elements_of
+from ..ir.superdsc_view import elements_of
+from ..kernel_types import CompiledDescription
+from ..kernel_types import Step as CardStep
 
 # Steps that move data; all others but products are the vector unit's.
 _MOVES = ("copy", "fill", "restickify", "gather", "scatter")
@@ -133,7 +135,7 @@ def steps_of(launch: Launch) -> list[Step]:
     ]
 
 
-def _name(step: dict[str, Any]) -> str:
+def _name(step: CardStep) -> str:
     op, function = step["op"], step.get("function", "")
     if op == "elementwise":
         return str(function)
@@ -144,17 +146,16 @@ class _Unavoidable:
     """Bytes that steps have to carry over device memory, as a launch goes on: those of its inputs, read once; those of
     its outputs and of inputs that it changes, written once."""
 
-    def __init__(self, code: dict[str, Any]) -> None:
-        self.inputs = len(code["arguments"]) - len(code["outputs"])
-        self.unread = code["arguments"][: self.inputs]
+    def __init__(self, code: CompiledDescription) -> None:
+        self.unread = list(code["arguments"][: len(code["arguments"]) - len(code["outputs"])])
         self.unwritten = list(code["arguments"])
 
-    def bytes_of(self, step: dict[str, Any]) -> int:
+    def bytes_of(self, step: CardStep) -> int:
         found = 0
         for i, operand in enumerate(step["operands"]):
             left = self.unread if i else self.unwritten
-            argument = operand.get("argument", len(left))
-            if argument >= len(left):  # in LX, a constant, or the launch's own memory
+            argument = operand["argument"] if "argument" in operand else len(left)
+            if argument >= len(left):  # in LX, a constant, or the pool
                 continue
             carried = min(_bytes(step, i), left[argument])
             left[argument] -= carried
@@ -162,13 +163,15 @@ class _Unavoidable:
         return found
 
 
-def _bytes(step: dict[str, Any], position: int) -> int:
+def _bytes(step: CardStep, position: int) -> int:
     """Bytes of an operand, in whole sticks, each once."""
     indexed = _INDEXED.get(step["op"]) == position
-    return sticks_of(step["operands"][position], step["extents"], indexed) * STICK_BYTES
+    operand = step["operands"][position]
+    assert "strides" in operand, "a constant has no bytes"
+    return sticks_of(operand, step["extents"], indexed) * STICK_BYTES
 
 
-def _arithmetic_us(step: dict[str, Any]) -> float:
+def _arithmetic_us(step: CardStep) -> float:
     """On all cores, at the full rate of the unit."""
     cores = min(config.sencores, _C.card_cores(-1))
     points = prod(step["extents"])
@@ -182,6 +185,7 @@ def _arithmetic_us(step: dict[str, Any]) -> float:
         return 0.0
     card, operands = description.constants(), step["operands"]
     widest = operands[1] if len(operands) > 1 and "value" not in operands[1] else operands[0]
+    assert "strides" in widest, "the first operand is written"
     folded = step.get("reduced", _FOLDED.get(step["op"], 0))
     folds_lanes = widest.get("stick", -1) >= len(step["extents"]) - folded
     per_stick = card["lane_fold_ns"] if folds_lanes else card["vector_stick_ns"]

@@ -139,7 +139,7 @@ MALFORMED = {
     "no room": (kernel(extents=[65]), r"operand 0: reaches bytes \[0, 130\) of argument 0, which has 128"),
     "no such argument": (
         kernel(operands=[{"argument": 7, "strides": [2]}, {"argument": 0, "strides": [2]}]),
-        "operand 0: argument 7 of 2",
+        "operand 0: argument 7, there are 2",
     ),
     "an operand too few": (kernel(operands=[{"argument": 0, "strides": [2]}]), "operands: copy takes 2, has 1"),
     "wrong type": (kernel(extents="many"), "the field 'extents' has the wrong type: 'many'"),

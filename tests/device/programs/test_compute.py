@@ -303,7 +303,7 @@ def test_matmul_gives_the_same_bits_on_any_number_of_cores(transposed):
         ({"op": "matmul"}, "extents: needs m, n and k"),
         ({"transposed": True}, "step 0: unknown field 'transposed'"),
         ({"constants": ["much"]}, "step 0: the field 'constants' has something else than a number: 'much'"),
-        ({"indirect": [{"operand": 2, "extent": 4, "stride": 128}]}, "indirect: elementwise follows no indices"),
+        ({"indirect": [{"operand": 2, "extent": 4, "stride": 128}]}, "indirect: elementwise takes no indices"),
         ({"tile": [4]}, "tile: needs one entry per extent, has 1 for 2"),
         ({"tile": [2, 32]}, "tile: 32 points of dimension 1 are not whole sticks of operand 0"),
     ],
@@ -323,7 +323,7 @@ def test_wrong_compute_steps_are_refused(change, message):
         ({"value": None}, "operand 1: the field 'value' has something else than a number: None"),
         ({"value": 1, "format": "FLOAT"}, "operand 1: there is no format 'FLOAT'"),
         ({"value": 1.5, "format": "IEEE_INT32"}, "operand 1: 1.500000 is no integer"),
-        ({"argument": 0, "strides": [128, 512], "stick": 2}, "operand 1: stick 2 of 2 dimensions"),
+        ({"argument": 0, "strides": [128, 512], "stick": 2}, "operand 1: stick dimension 2, there are 2"),
         ({"argument": 0, "strides": [128, 512], "stick": 1, "offset": 64}, "operand 1: .*offset 64 is not a multiple"),
         ({"argument": 0, "strides": [64, 512], "stick": 1}, "operand 1: .*stride 64 is not a multiple of their 128"),
     ],
@@ -339,9 +339,9 @@ def test_wrong_operands_are_refused(change, message):
 @pytest.mark.parametrize(
     ("which", "stick", "message"),
     [
-        (0, 0, "operand 0: C lies in sticks along n, dimension 1"),
-        (1, 0, "operand 1: A lies in sticks along k, dimension 2"),
-        (2, -1, "operand 2: B lies in sticks along n or k, dimension 1 or 2"),
+        (0, 0, "operand 0: C must have its sticks along n, dimension 1"),
+        (1, 0, "operand 1: A must have its sticks along k, dimension 2"),
+        (2, -1, "operand 2: B must have its sticks along n or k, dimension 1 or 2"),
     ],
 )
 def test_sticks_of_a_matmul_are_where_the_unit_wants_them(which, stick, message):

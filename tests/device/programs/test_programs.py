@@ -191,13 +191,13 @@ def test_error_in_a_host_step_names_its_cause_and_leaves_other_streams_working()
         (program(op="transmogrify"), "unknown operation 'transmogrify'"),
         (program(extents=(0, 64)), "extents: every extent must be at least 1"),
         (program(slices=(4,)), "slices: needs one entry per extent"),
-        (program(slices=(8, 1)), "slices: 8 slices of an extent of 4"),
+        (program(slices=(8, 1)), "slices: 8 slices for an extent of 4"),
         (program(extents=(64, 64), slices=(64, 1)), "more than the 32 cores"),
         (program(slices=(1, 4)), "two cores write into one stick"),
         (program(op="fill"), "operands: fill takes 1, has 2"),
         (
             program(operands=[{"argument": 0, "strides": [STICK, 2]}] + [{"argument": 7, "strides": [STICK, 2]}]),
-            "argument 7 of 2",
+            "argument 7, there are 2",
         ),
         (program(operands=[{"argument": 0, "strides": [STICK]}] * 2), "operand 0: needs one stride per extent"),
         (program(operands=[{"argument": 0, "strides": [STICK, 3]}] * 2), "not a multiple of the element"),
@@ -214,7 +214,7 @@ def test_error_in_a_host_step_names_its_cause_and_leaves_other_streams_working()
                     {"argument": 1, "strides": [STICK, 2], "format": _C.DataFormats.SENINT16},
                 ]
             ),
-            "keeps the format",
+            "does not convert",
         ),
         ({"op": "copy"}, "lacks the field 'extents'"),
         (program(extents="ab"), "the field 'extents' has the wrong type"),
@@ -229,8 +229,8 @@ def test_malformed_program_is_refused(step, message):
     ("steps", "message"),
     [
         ([{"type": "Dance"}], "unknown step type 'Dance'"),
-        ([{"type": "H2D", "argument": 5, "buffer": 0}], "argument: 5 of 1"),
-        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer: 3 of 1"),
+        ([{"type": "H2D", "argument": 5, "buffer": 0}], "argument: 5, there are 1"),
+        ([{"type": "H2D", "argument": 0, "buffer": 3}], "buffer: 3, there are 1"),
         ([{"type": "D2H", "argument": 0, "offset": 127, "buffer": 0}], "127"),
     ],
 )

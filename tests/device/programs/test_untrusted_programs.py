@@ -84,7 +84,7 @@ def test_what_takes_long_to_show_is_refused_soon():
     written, read = ({"argument": 0, "strides": each, "format": "IEEE_FP32"} for each in (strides, others))
     step = {"op": "copy", "extents": [13, 2, 2, 5, 5, 2, 2, 2, 5, 7], "operands": [written, read]}
     step["operands"][1]["offset"] = 139357640
-    with pytest.raises(ValueError, match="takes too many tries to show"):
+    with pytest.raises(ValueError, match="takes too long"):
         plan(*[step] * 4000, arguments=[1 << 34])
 
 

@@ -1,1 +1,1 @@
-"""What works on FX graphs: hooks of Dynamo and AOTAutograd, decompositions, and cutting kernels out of a graph."""
+"""Everything that works on FX graphs: guards, hints, decompositions, and the partition of a graph into kernels."""

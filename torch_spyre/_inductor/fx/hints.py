@@ -1,12 +1,12 @@
-"""Hints: what the programmer knows about a part of a program, for the planners.
+"""Hints: instructions of the programmer to the planners, for a part of a program.
 
-A hint is written around the ops that it means and survives to their FX nodes, forward and backward::
+A hint is a scope around ops. It is kept on their FX nodes, forward and backward::
 
     with spyre_hint(num_tiles_per_dim={"M": 8}):
         with spyre_hint(work_div={"N": 4}):
             y = x @ w
 
-Scopes nest; the outer scope is the outer loop. docs/compiler.md says what each of them does.
+Scopes nest; the outer scope is the outer loop. docs/compiler.md says what each hint does.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def spyre_hint(
     work_div: dict[str, int] | None = None,
     named_dims: list[str] | None = None,
 ) -> AbstractContextManager[None]:
-    """Give the ops inside a hint; dimensions are known by their names (``name_tensor_dims``)."""
+    """Gives a hint to the ops inside the scope. Dimensions have the names that ``name_tensor_dims`` gave them."""
     scope = _open_scope(num_tiles_per_dim, tiles, slices, work_div, named_dims)
     return torch.fx.traceback.annotate(scope)
 
 
-@torch.compiler.assume_constant_result  # Dynamo runs it while it traces: every scope of a program has its own number
+@torch.compiler.assume_constant_result  # Dynamo runs it while tracing, so every scope of a program gets its own number
 def _open_scope(
     num_tiles_per_dim: dict[str, int] | None,
     tiles: dict[str, int] | None,
@@ -52,7 +52,7 @@ def _open_scope(
     if named_dims is not None:
         hint["named_dims"] = _check_names(named_dims)
     if not hint:
-        raise TypeError(f"spyre_hint() without a hint; there are {', '.join([*counts, 'named_dims'])}")
+        raise TypeError(f"spyre_hint() needs a hint: one of {', '.join([*counts, 'named_dims'])}")
     return {f"{_PREFIX}{next(_scopes)}": hint}
 
 
@@ -72,10 +72,10 @@ def _check_names(value: Any) -> list[str]:
 
 
 def gather_hints(graph: GraphModule) -> list[Any]:
-    """Put each node's hints into ``node.meta["custom"]["spyre_hint"]["scopes"]``; gives all, for cache keys.
+    """Puts each node's hints into ``node.meta["custom"]["spyre_hint"]["scopes"]``. Returns all of them, for cache keys.
 
-    The outermost scope comes first. A scope is a dictionary of what was given and of ``scope``, a number that tells
-    apart those that look the same. With ``config.ignore_hints`` there are none.
+    The outermost scope comes first. A scope is a dictionary of its hints and of ``scope``, a number that tells scopes
+    with equal hints apart. With ``config.ignore_hints`` all hints are dropped.
     """
     numbers: dict[str, int] = {}
     found = []
@@ -94,7 +94,7 @@ def gather_hints(graph: GraphModule) -> list[Any]:
 
 
 def mark_backward(graph: GraphModule) -> None:
-    """Gradients have the hints of what they are gradients of; those that do not fit them are no mistake."""
+    """Marks the hints of a backward graph, which come from forward ops: one that does not fit a gradient is ignored."""
     for node in graph.graph.nodes:
         if hints := node.meta.get("custom", {}).get("spyre_hint"):
             node.meta["custom"] = {**node.meta["custom"], "spyre_hint": {**hints, "backward": True}}

@@ -1,7 +1,7 @@
-"""Copies that ``as_strided`` counts in stay copies.
+"""Keeps the copies whose storage an ``as_strided`` refers to.
 
-Inductor drops a clone that looks like its source. ``x.clone().as_strided(size, stride, offset)`` then counts its offset
-from the beginning of x's storage instead of the clone's, which is another place if x is a part of something larger.
+Inductor removes a clone that has the size and strides of its source. ``x.clone().as_strided(size, stride, offset)``
+would then count its offset from the start of x's storage instead of the clone's: a wrong element if x is a slice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 
 class KeepStorages(CustomGraphPass):
-    """Puts a copy that Inductor does not know how to drop, and that costs nothing in a kernel, in front of each."""
+    """Inserts ``prims.clone`` before ``as_strided``: Inductor does not remove it, and it costs nothing in a kernel."""
 
     def __call__(self, graph: fx.Graph) -> None:
         keep_storages(graph)
@@ -35,7 +35,7 @@ def keep_storages(graph: fx.Graph) -> None:
         while root.op == "call_function" and getattr(root.target, "is_view", False):
             root = root.args[0]
         value = root.meta.get("val")
-        # Inductor keeps these, and what AOT makes of them are views of an input, found again by their offsets.
+        # Inductor keeps these copies, and AOTAutograd recognises their views of inputs by the offset.
         if root.target is aten.as_strided_scatter.default:
             continue
         if root.op != "call_function" or not isinstance(value, torch.Tensor) or value.device.type != DEVICE_NAME:
@@ -48,21 +48,21 @@ def keep_storages(graph: fx.Graph) -> None:
 
 
 def _check_reach(node: fx.Node, root: torch.Tensor) -> None:
-    """A tensor that was changed in place is a new one to PyTorch's tracing, without what its storage held beside it."""
+    """Refuses reads beyond a tensor that was changed in place: tracing made a new tensor of it, with a new storage."""
     size, stride, *offset = node.args[1:]
     start = offset[0] if offset else None
     if start is None:
         start = node.args[0].meta["val"].storage_offset()  # type: ignore[union-attr]
-    last, held = (_reach(*place) for place in ((size, stride, start), (root.size(), root.stride(), 0)))
-    if last is not None and held is not None and last > held:
+    last, end = (_last_element(*view) for view in ((size, stride, start), (root.size(), root.stride(), 0)))
+    if last is not None and end is not None and last > end:
         raise Unsupported(
-            f"as_strided reaches element {last} of a tensor whose last is {held}. What lies beside a tensor that is "
-            "changed in place is not seen by torch.compile; take the view before, or outside of the compiled function"
+            f"as_strided reaches element {last} of a tensor whose last is {end}. The tensor was changed in place, and "
+            "torch.compile does not see the rest of its storage; take the view before that, or outside of torch.compile"
         )
 
 
-def _reach(size: Any, stride: Any, start: Any) -> int | None:
-    """The place of the last element; None where there is none, or sizes are not known yet."""
+def _last_element(size: Any, stride: Any, start: Any) -> int | None:
+    """The offset of the last element; None if there are no elements, or sizes are still symbols."""
     if not all(isinstance(number, int) for number in (*size, *stride, start)) or 0 in size:
         return None
     return int(start + sum((n - 1) * step for n, step in zip(size, stride, strict=True)))

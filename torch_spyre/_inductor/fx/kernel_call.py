@@ -1,7 +1,8 @@
-"""What the partition leaves in an FX graph: calls of card kernels, and ops that run eagerly.
+"""The nodes that the partition puts into an FX graph: calls of card kernels, and ops that run eagerly.
 
-Both are targets of ``call_function`` nodes that Inductor calls with its own IR instead of tensors. A kernel becomes one
-line of the generated module, ``buf0 = spyre_kernel_0(arg0_1, arg1_1)``, and its text a constant of that module.
+Both are targets of ``call_function`` nodes. Inductor calls these targets with nodes of its own IR in place of tensors.
+A kernel becomes one line of the generated module, ``buf0 = spyre_kernel_0(arg0_1, arg1_1)``, and its text becomes a
+constant of that module.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..loop_ir.canonical import canonical
 
 
 class KernelCall:
-    """Runs a kernel on its inputs; the value is the list of its outputs."""
+    """A call of a kernel with its inputs; it returns the list of outputs."""
 
     _inductor_lowering_function = True
 
@@ -44,7 +45,7 @@ class KernelCall:
                 ir.FixedLayout(self.device, out.dtype, list(out.size), list(out.stride)),
                 call,
                 [(list, position)],
-                skip_size_stride_alignment_checks=True,  # the kernel allocates them just so
+                skip_size_stride_alignment_checks=True,  # the kernel allocates them with this size and these strides
             )
             for position, out in enumerate(self.kernel.outputs())
         ]
@@ -53,7 +54,7 @@ class KernelCall:
 
 
 class FallbackCall:
-    """Runs an op eagerly: on the card where there is an eager kernel, else on the CPU, warned."""
+    """A call of an op outside of kernels: its eager kernel on the card, or the CPU, with a warning."""
 
     _inductor_lowering_function = True
 
@@ -68,12 +69,12 @@ class FallbackCall:
 
 
 def _lowering() -> bool:
-    """Whether Inductor lowers the graph; otherwise it runs a branch of the program on fake tensors, for shapes."""
+    """Whether Inductor is lowering the graph; if not, it runs a branch of the program on fake tensors for shapes."""
     return isinstance(V.graph, GraphLowering)
 
 
 def call_kernel(graph: Graph, kernel: Kernel, inputs: Sequence[Node], values: Sequence[torch.Tensor]) -> list[Node]:
-    """Insert a call of ``kernel`` here: one node per output. ``values`` are the outputs as fake tensors."""
+    """Inserts a call of ``kernel``; returns one node per output. ``values`` are the outputs as fake tensors."""
     device = (values[0] if values else inputs[0].meta["val"]).device
     node = graph.call_function(KernelCall(kernel, device), tuple(inputs))
     node.meta["val"] = list(values)
@@ -85,12 +86,12 @@ def call_kernel(graph: Graph, kernel: Kernel, inputs: Sequence[Node], values: Se
 
 
 def fall_back(node: Node) -> None:
-    """Let this node run its op eagerly."""
+    """Makes a node run its op eagerly."""
     node.target = FallbackCall(node.target)  # type: ignore[arg-type]
 
 
 class _CallLine(ir.ExternKernel):
-    """The call in Inductor's IR: takes inputs in any strides, views included, and allocates its outputs itself."""
+    """The call in Inductor's IR. It takes inputs with any strides, views included, and allocates its outputs itself."""
 
     def __init__(self, call: KernelCall, inputs: list[ir.IRNode]) -> None:
         super().__init__(None, ir.MultiOutputLayout(device=call.device), inputs)
@@ -113,15 +114,15 @@ class _CallLine(ir.ExternKernel):
         wrapper.writeline(f"{self.get_name()} = {name}({arguments})")
 
     def _define_once(self, wrapper: Any) -> str:
-        """The kernel's name in the generated module; kernels of the same text are one."""
+        """The kernel's name in the generated module; kernels with the same text are defined once."""
         source = f"SpyreKernel({_literal(self.call.kernel.to_json())}, {self.call.device.index})"
         if source not in wrapper.src_to_kernel:
             name = f"spyre_kernel_{len(wrapper.src_to_kernel)}"
             wrapper.src_to_kernel[source] = name
-            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel")
+            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel, occurs")
             wrapper.define_kernel(name, source, gpu=False)
         name = wrapper.src_to_kernel[source]
-        wrapper.define_kernel(f"{self.get_name()}_of_{name}", f"{name}.occurs({self.call.nodes!r})", gpu=False)
+        wrapper.define_kernel(f"nodes_of_{self.get_name()}", f"occurs({name}, {self.call.nodes!r})", gpu=False)
         return name
 
     def should_allocate(self) -> bool:
@@ -154,6 +155,6 @@ class GeneratedCode(PythonWrapperCodegen):
         super().codegen_input_size_asserts()
         calls = (operation for operation in V.graph.operations if isinstance(operation, _CallLine))
         for given in (each for call in calls for each in call.inputs):
-            # A view of an input would hide what the input is like.
+            # The check stays if the kernel gets a view: it sees the view's strides and not the input's.
             if isinstance(given, ir.StorageBox) and isinstance(given.data, ir.InputBuffer):
                 self._pending_input_asserts.pop(given.get_name(), None)

@@ -1,4 +1,4 @@
-"""Lowering: the nodes of an FX graph become loop ops, one after the other."""
+"""Lowering: the nodes of an FX graph become loop ops, one node after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..passes.dead_code import dead_code
 
 
 def lower_graph(graph: fx.Graph, name: str) -> Kernel:
-    """The whole graph as one kernel: inputs are the placeholders, outputs what it returns, in order. Or Unsupported."""
+    """The whole graph as one kernel, with its placeholders as inputs and its results as outputs; raises Unsupported."""
     builder = Builder()
     values: dict[fx.Node, Any] = {}
     for node in graph.nodes:
@@ -51,7 +51,7 @@ def lower_graph(graph: fx.Graph, name: str) -> Kernel:
 
 
 def _whole_buffer(builder: Builder, value: Value) -> Value:
-    """A value that is all of an internal buffer of its own dtype; a copy where it is not."""
+    """The value if it covers an internal buffer of its dtype, otherwise a copy that does."""
     buffer = builder.buffer(value)
     whole = value.numel == Value("", value.dtype, buffer.size, ()).numel and not value.offset
     if buffer.kind == "internal" and whole and buffer.dtype == value.dtype and 0 not in value.stride:
@@ -60,9 +60,9 @@ def _whole_buffer(builder: Builder, value: Value) -> Value:
 
 
 def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
-    """A result in the strides that tracing found, which others count on; elements that share memory there do so."""
+    """A result with the strides of the traced tensor, which other code relies on, broadcast dimensions included."""
     stride = tuple(integers(node.meta["val"].stride()))
-    if builder.buffer(value).dtype != value.dtype:  # a cast that cost nothing inside the kernel does here
+    if builder.buffer(value).dtype != value.dtype:  # a cast that was free inside the kernel
         value = builder.copy(value, stride=stride)
     if all(n == 1 or a == b for n, a, b in zip(value.size, value.stride, stride, strict=True)):
         return value
@@ -71,9 +71,9 @@ def as_promised(builder: Builder, value: Value, node: fx.Node) -> Value:
     if len(own) < len(stride):
         if any(value.stride[i] for i in range(len(stride)) if i not in own) or _overlap(parts[0], parts[2]):
             return value
-        laid = _laid_out(builder, replace(value, size=parts[0], stride=parts[1]), parts[2])
-        return replace(laid, size=value.size, stride=stride)
-    return _laid_out(builder, value, stride)
+        copy = _copy_with_strides(builder, replace(value, size=parts[0], stride=parts[1]), parts[2])
+        return replace(copy, size=value.size, stride=stride)
+    return _copy_with_strides(builder, value, stride)
 
 
 def _overlap(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
@@ -86,17 +86,16 @@ def _overlap(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return False
 
 
-def _laid_out(builder: Builder, value: Value, stride: tuple[int, ...]) -> Value:
-    """A copy with these strides."""
+def _copy_with_strides(builder: Builder, value: Value, stride: tuple[int, ...]) -> Value:
     out = builder.empty(value.size, value.dtype, stride)
-    if out.stride != stride:  # there are gaps: a part of something larger
+    if out.stride != stride:  # they leave gaps: a strided view of a larger buffer
         reach = 1 + sum((n - 1) * s for n, s in zip(value.size, stride, strict=True))
         out = replace(builder.empty([reach], value.dtype), size=value.size, stride=stride)
     return builder.copy(value, out)
 
 
 def input_of(builder: Builder, node: fx.Node) -> Value:
-    """A tensor from outside as an input of the kernel."""
+    """A placeholder, or a node outside of the kernel, as an input of the kernel."""
     fake = node.meta["val"]
     size, stride = tuple(integers(fake.shape)), tuple(integers(fake.stride()))
     _check_dtype(fake)
@@ -113,7 +112,7 @@ def _check_dtype(fake: torch.Tensor) -> None:
     except (RuntimeError, TypeError, ValueError):
         known = False
     if not known:
-        raise Unsupported(f"{fake.dtype}: the card has no format for it")
+        raise Unsupported(f"the card has no format for {fake.dtype}")
 
 
 def integers(sizes: Any) -> list[int]:
@@ -122,17 +121,17 @@ def integers(sizes: Any) -> list[int]:
 
 
 def _integer(n: int | torch.SymInt) -> int:
-    """A size as a number; a symbolic one is fixed to what this call has, and guarded."""
+    """A size as a number; a symbolic one is fixed to its value in this call, with a guard."""
     if isinstance(n, torch.SymInt):
         from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols  # slow, and eager ops have none
 
         if has_free_unbacked_symbols(n):
-            raise Unsupported("a size that depends on values")
+            raise Unsupported("a size depends on the values of a tensor")
     return int(n)
 
 
 def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
-    """Adds one node's ops. Raises Unsupported, naming the op and its shapes, if the card cannot do it."""
+    """Adds the loop ops of one node. Raises Unsupported, with the op and its shapes, if the card cannot run it."""
     if node.target is operator.getitem:
         return values[node.args[0]][node.args[1]]  # type: ignore[index]
     lowering = LOWERINGS.get(node.target)  # type: ignore[call-overload]
@@ -159,7 +158,7 @@ def lower_node(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> A
 
 
 def _root(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Value | None:
-    """For ``as_strided``: the tensor whose memory it counts in, laid out as tracing saw it."""
+    """For ``as_strided``: the tensor whose memory its offset counts in, with the strides that it had in tracing."""
     if node.target is not torch.ops.aten.as_strided.default:
         return None
     source: Any = node.args[0]
@@ -174,7 +173,7 @@ def _root(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Value 
 
 
 class _Numbers:
-    """The facts of a fake tensor as plain numbers: what lowerings ask of ``builder.meta``."""
+    """Size, strides and dtype of a fake tensor, as plain numbers: ``builder.meta`` of lowerings."""
 
     def __init__(self, fake: torch.Tensor) -> None:
         self.shape = tuple(integers(fake.shape))
@@ -194,11 +193,11 @@ def _numbers(meta: Any) -> Any:
 
 
 def _plain(args: Any) -> Any:
-    """Arguments without symbols: sizes become the numbers of this call; nothing guards on symbols of other kinds."""
+    """Arguments without symbols. Integers become their values in this call; other symbols have no guard: refused."""
 
     def plain(arg: Any) -> Any:
         if isinstance(arg, torch.SymFloat | torch.SymBool):
-            raise Unsupported("a number that changes between calls")
+            raise Unsupported("an argument is a float or bool that changes between calls")
         return _integer(arg) if isinstance(arg, torch.SymInt) else arg
 
     return fx.node.map_aggregate(args, plain)
@@ -215,14 +214,14 @@ def _short(value: Value) -> str:
 
 
 def tensors_of(meta: Any) -> list[torch.Tensor]:
-    """The fake tensors that a node gives."""
+    """The fake tensors in the result of a node."""
     if isinstance(meta, torch.Tensor):
         return [meta]
     return [t for m in meta for t in tensors_of(m)] if isinstance(meta, list | tuple) else []
 
 
 def source_of(node: fx.Node) -> str:
-    """The user's line that a node comes from: the last frame of its stack trace that is not PyTorch's own."""
+    """The line of the user's program that a node comes from: the innermost frame outside of PyTorch."""
     trace = node.meta.get("stack_trace") or ""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
     theirs = [frame for frame in frames if not frame.startswith(_IN_PYTORCH)]

@@ -1,6 +1,7 @@
-"""An op that may not fall back names the line of the program that it comes from.
+"""Errors about ops that may not fall back to the CPU name the lines of the program that these ops come from.
 
-Generated code runs it long after that line, and is shared by programs with the same graph: the lines stay outside.
+Generated code runs long after those lines, and programs with the same graph share it through the cache: so the lines
+are kept apart from the code, in a wrapper around its call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .lower import source_of
 
 
 def lines_of(graph: fx.Graph) -> dict[str, str]:
-    """The lines of the program that each op of a graph comes from."""
+    """For each op of a graph, the lines of the program that it comes from."""
     lines: dict[str, dict[str, None]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload) and source_of(node):
@@ -24,7 +25,7 @@ def lines_of(graph: fx.Graph) -> dict[str, str]:
 
 
 def name_lines(code: Any, lines: dict[str, str]) -> None:
-    """Refusals of ops in compiled code say where these are."""
+    """Adds the lines of the program to errors of refused ops in compiled code."""
     call = getattr(code, "current_callable", None)
     if call is None:
         return

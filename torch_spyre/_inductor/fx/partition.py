@@ -1,8 +1,8 @@
-"""An FX graph split into kernels.
+"""Partitions an FX graph into kernels.
 
-Before: a functional ATen graph, as AOT and Inductor's passes leave it. After: every maximal run of ops that the card
-does itself is one call of a :class:`KernelCall`; ops it cannot do are calls of a :class:`FallbackCall`; ops of other
-devices stay as they are. Views exist inside kernels only; what others need of them are ``as_strided`` nodes.
+Before: a functional ATen graph, as AOTAutograd and Inductor's passes leave it. After: every maximal run of ops that the
+card supports is one :class:`KernelCall`; ops that it does not support are a :class:`FallbackCall` each; ops of other
+devices are unchanged. Views are part of kernels; a view that is used outside of one is an ``as_strided`` node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .kernel_call import call_kernel, fall_back
 from .lower import as_promised, input_of, lower_node, tensors_of
 from .recorded_kernels import kernel_graph, record_eager, recorders
 
-del inductor_prims  # registers lowerings
+del inductor_prims  # its import registers lowerings
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 log = get_logger(__name__)
@@ -50,7 +50,7 @@ def _on_card(node: fx.Node) -> bool:
 
 
 def _is_view(node: fx.Node) -> bool:
-    """Whether an op gives the memory of its first argument: a view, or that argument itself after a change."""
+    """Whether an op returns memory of its first argument: a view, or the argument itself after a change in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     return node.target is aten._unsafe_view.default or any(r.alias_info for r in node.target._schema.returns)
@@ -62,15 +62,15 @@ def _is_mutable(node: fx.Node) -> bool:
 
 @dataclass
 class _Segment:
-    """Nodes that become one kernel."""
+    """The nodes that become one kernel, and the kernel as far as it is built."""
 
     builder: Builder = field(default_factory=Builder)
     nodes: list[fx.Node] = field(default_factory=list)
     values: dict[fx.Node, Any] = field(default_factory=dict)
     bases: dict[str, fx.Node] = field(default_factory=dict)  # input buffer -> the node that provides it
-    owners: dict[str, fx.Node] = field(default_factory=dict)  # buffer -> the node whose memory PyTorch says it is
-    copies: dict[fx.Node, Value] = field(default_factory=dict)  # of nodes whose value lies in memory of another
-    written: set[fx.Node] = field(default_factory=set)  # nodes whose memory it changes
+    owners: dict[str, fx.Node] = field(default_factory=dict)  # buffer -> the node that owns its memory, to PyTorch
+    copies: dict[fx.Node, Value] = field(default_factory=dict)  # node -> its copy, if another node owns its memory
+    written: set[fx.Node] = field(default_factory=set)  # nodes whose memory the kernel changes
 
 
 class _Partition:
@@ -78,10 +78,10 @@ class _Partition:
         self.gm, self.graph = gm, gm.graph
         self.segment = _Segment()
         self.lowered: set[fx.Node] = set()
-        self.memory: dict[fx.Node, fx.Node] = {}  # view -> the node whose memory it shows
-        self.real: dict[fx.Node, fx.Node] = {}  # old node -> node whose result is that tensor
-        self.views: dict[fx.Node, tuple[fx.Node, Value]] = {}  # old node -> (base node, the view on it)
-        self.numbers: dict[tuple[fx.Node, torch.device], fx.Node] = {}  # of the CPU -> their copies on a card
+        self.memory: dict[fx.Node, fx.Node] = {}  # view -> the node that owns its memory
+        self.real: dict[fx.Node, fx.Node] = {}  # old node -> the new node with the same result
+        self.views: dict[fx.Node, tuple[fx.Node, Value]] = {}  # old node -> (base node, its view of that)
+        self.numbers: dict[tuple[fx.Node, torch.device], fx.Node] = {}  # (0-dim CPU tensor, card) -> its copy there
         self.count = 0
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class _Partition:
             if node.op == "output":
                 self.flush(node)
                 self.provide(node)
-            elif node.op == "call_function" and self._take_in_its_place(node):
+            elif node.op == "call_function" and self._take_or_separate(node):
                 continue
             elif node.op not in ("placeholder", "get_attr"):
                 self.outside(node)
@@ -109,19 +109,19 @@ class _Partition:
         ):
             self.memory[node] = self.memory.get(source, source)
 
-    def _take_in_its_place(self, node: fx.Node) -> bool:
-        """As :meth:`take`; planned op by op, a matrix product is a kernel of its own."""
-        apart = config.planning == "op_by_op" and node.target in PRODUCTS and _on_card(node)
-        if apart:
+    def _take_or_separate(self, node: fx.Node) -> bool:
+        """Calls :meth:`take`. With ``planning="op_by_op"``, a matrix product becomes a kernel of its own."""
+        separate = config.planning == "op_by_op" and node.target in PRODUCTS and _on_card(node)
+        if separate:
             self.flush(node)
         taken = self.take(node)
-        if apart and taken:
+        if separate and taken:
             self.flush(node.next)
         return taken
 
     def take(self, node: fx.Node) -> bool:
-        """Whether the node became part of the current segment; one of several results takes those with it."""
-        brought = self._bring_numbers(node) if _on_card(node) else {}
+        """Adds a node to the current segment if the card supports it, with the ``getitem`` nodes of its results."""
+        copied = self._copy_numbers(node) if _on_card(node) else {}
         if not _on_card(node) or not self._all_on_card(node):
             return False
         segment = self.segment
@@ -135,7 +135,7 @@ class _Partition:
             segment.values[node] = lower_node(segment.builder, node, segment.values)
         except Unsupported as refusal:
             log.info("not on the card: %s", refusal)
-            for copy, number in brought.items():
+            for copy, number in copied.items():
                 node.replace_input_with(copy, number)
             return False
         segment.nodes.append(node)
@@ -152,12 +152,12 @@ class _Partition:
                     self.take(user)
         return True
 
-    def _bring_numbers(self, node: fx.Node) -> dict[fx.Node, fx.Node]:
-        """Arithmetic takes 0-dim tensors of the CPU as numbers: kernels get copies of them. Gives copy -> number."""
+    def _copy_numbers(self, node: fx.Node) -> dict[fx.Node, fx.Node]:
+        """Pointwise ops accept 0-dim CPU tensors: copies them to the card. Returns copy -> original."""
         if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.pointwise not in node.target.tags:
             return {}
         device = tensors_of(node.meta["val"])[0].device
-        brought = {}
+        copied = {}
         for given in node.all_input_nodes:
             if not _is_number(given.meta.get("val")):
                 continue
@@ -166,11 +166,11 @@ class _Partition:
                     self.numbers[given, device] = _copy_to(self.graph, given, device)
             copy = self.numbers[given, device]
             node.replace_input_with(given, copy)
-            brought[copy] = given
-        return brought
+            copied[copy] = given
+        return copied
 
     def _owns_target(self, node: fx.Node) -> bool:
-        """Whether what a node writes into is memory of its own; a clone that cost nothing so far becomes a copy now."""
+        """Whether a node's target owns the memory that the node changes; a clone becomes a copy for this first."""
         segment, target = self.segment, node.args[0]
         assert isinstance(target, fx.Node)
         if target in segment.copies:
@@ -179,7 +179,7 @@ class _Partition:
         return self.memory.get(target, target) not in segment.copies
 
     def _own(self, node: fx.Node, value: Value) -> None:
-        """Ops with nothing to do on the card give the value they got. What leaves the kernel has memory of its own."""
+        """Prepares a copy of a value in memory of another node (a clone, a free cast), in case it leaves the kernel."""
         segment, memory = self.segment, self.memory.get(node, node)
         if segment.owners.setdefault(value.buffer, memory) is not memory:
             builder = segment.builder
@@ -188,7 +188,7 @@ class _Partition:
             )
 
     def _view_of_copy(self, memory: fx.Node, value: Value) -> Value | None:
-        """A view in the copy of what it is a view of, so that both go on sharing memory."""
+        """For a view of a node that has a copy: the same view of the copy, so that both still share memory."""
         copy = self.segment.copies.get(memory)
         if copy is None:
             return None
@@ -198,6 +198,7 @@ class _Partition:
         return replace(value, buffer=copy.buffer, offset=copy.offset + value.offset - root.offset)
 
     def _wrote(self, buffer: str, memory: fx.Node) -> None:
+        """After a change in place, earlier clones of the buffer become their copies."""
         segment = self.segment
         segment.written.add(memory)
         for node, copy in segment.copies.items():
@@ -205,7 +206,7 @@ class _Partition:
                 segment.values[node] = copy
 
     def _all_on_card(self, node: fx.Node) -> bool:
-        """Whether a node works on one card alone; a kernel does, too."""
+        """Whether all tensors of a node are on one card. The segment ends if its card is another one."""
         tensors = [t for each in (node, *node.all_input_nodes) for t in tensors_of(each.meta.get("val"))]
         if any(t.device.type != DEVICE_NAME for t in tensors) or len({t.device for t in tensors}) != 1:
             return False
@@ -214,7 +215,7 @@ class _Partition:
         return True
 
     def value(self, node: fx.Node) -> Any:
-        """What a node is inside the current segment; tensors from outside become inputs of the kernel."""
+        """The value of a node inside the current segment; tensors from outside become inputs of the kernel."""
         segment = self.segment
         if node in segment.values:
             return segment.values[node]
@@ -234,7 +235,7 @@ class _Partition:
         return found
 
     def outside(self, node: fx.Node) -> None:
-        """An op that is not the card's: what it needs of the current segment has to be there before it."""
+        """A node that stays outside of kernels; ends the segment first if the node depends on it."""
         if self._conflicts(node):
             self.flush(node)
         if recorders:
@@ -249,7 +250,7 @@ class _Partition:
         self.provide(node)
 
     def _conflicts(self, node: fx.Node) -> bool:
-        """Whether a node needs what the segment makes or changes, or changes what it reads."""
+        """Whether a node uses what the segment computes or changes, or changes what the segment reads."""
         segment = self.segment
         if set(node.all_input_nodes) & set(segment.nodes):
             return True
@@ -257,7 +258,7 @@ class _Partition:
         return bool(memory & segment.written) or (_is_mutable(node) and bool(memory & set(segment.owners.values())))
 
     def provide(self, node: fx.Node) -> None:
-        """Replaces the inputs of a node that stays by nodes that exist."""
+        """Replaces the inputs of a node outside of kernels by nodes of the new graph."""
         with self.graph.inserting_before(node):
             for given in list(node.all_input_nodes):
                 real = self.materialized(given)
@@ -265,6 +266,7 @@ class _Partition:
                     node.replace_input_with(given, real)
 
     def materialized(self, node: fx.Node) -> fx.Node:
+        """The node of the new graph whose result is this node's tensor."""
         if node in self.real:
             return self.real[node]
         if node not in self.views:
@@ -287,7 +289,7 @@ class _Partition:
         return strided
 
     def flush(self, before: fx.Node) -> None:
-        """Ends the segment: one kernel call in front of ``before``."""
+        """Ends the segment and inserts its kernel call in front of ``before``."""
         segment, self.segment = self.segment, _Segment()
         inside = set(segment.nodes)
         wanted = [node for node in segment.nodes if any(user not in inside for user in node.users)]
@@ -325,7 +327,7 @@ class _Partition:
             records.kernels[canonical(kernel).to_json()] = found
 
     def _empty(self, node: fx.Node, before: fx.Node) -> fx.Node:
-        """A tensor without elements: no kernel has anything to do with it."""
+        """A tensor without elements is allocated outside of the kernel, which has nothing to compute for it."""
         fake = node.meta["val"]
         options = {"dtype": fake.dtype, "device": fake.device}
         with self.graph.inserting_before(before):
@@ -354,13 +356,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _computes_number(node: fx.Node) -> bool:
-    """Whether an op makes a number of the CPU from others: code for it would need a C++ compiler, and save nothing."""
+    """Whether an op computes a 0-dim CPU tensor from others: generated C++ for it would save nothing."""
     values = [given.meta.get("val") for given in (node, *node.all_input_nodes)]
     return not _is_mutable(node) and not _is_view(node) and all(map(_is_number, values))
 
 
 def _copy_to(graph: fx.Graph, number: fx.Node, device: torch.device) -> fx.Node:
-    """The number on the card, in the widest format there is."""
+    """A copy of a 0-dim CPU tensor on the card; float64 becomes float32, the widest format of the card."""
     fake = number.meta["val"]
     dtype = torch.float32 if fake.dtype == torch.float64 else fake.dtype
     copy = graph.call_function(aten._to_copy.default, (number,), {"dtype": dtype, "device": device})
@@ -371,7 +373,7 @@ def _copy_to(graph: fx.Graph, number: fx.Node, device: torch.device) -> fx.Node:
 
 
 def _moves_devices(node: fx.Node) -> bool:
-    """Whether an op brings tensors from one device to another: Inductor has its own way for those."""
+    """Whether an op copies tensors between devices: Inductor generates these copies itself."""
     devices = {t.device for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))}
     devices |= {t.device for t in tensors_of(node.meta.get("val"))}
     return len(devices) > 1 and node.target in (aten._to_copy.default, torch.ops.prims.device_put.default)

@@ -1,8 +1,8 @@
-"""Sizes that change between calls: a program is traced once, and its card programs are made for each size that comes.
+"""Sizes that change between calls: a program is traced once, and compiled for each size that occurs.
 
-The card runs loops of fixed length. Fixing a symbolic size while a graph is compiled would make Dynamo guard on it and
-trace the program anew for each other one. So a graph with symbolic inputs is kept as it is, and what AOTAutograd gets
-is a :class:`DynamicCode`: it compiles a copy of the graph, with numbers for symbols, when inputs of new sizes come.
+The card runs loops of fixed length. If a symbolic size were fixed while a graph is compiled, Dynamo would guard on it
+and trace the program again for every other size. So a graph with symbolic inputs stays symbolic, and AOTAutograd gets
+a :class:`DynamicCode`: it compiles a copy of the graph, with numbers for symbols, when inputs of a new size arrive.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value that was traced is a number, or has a size, that changes between calls."""
+    """Whether a traced value is a symbol, or a tensor whose size, strides or offset are symbols."""
     if not isinstance(value, torch.Tensor):
         return isinstance(value, _SYMBOLS)
     return any(isinstance(n, _SYMBOLS) for n in (*value.shape, *value.stride(), value.storage_offset()))
 
 
 class DynamicCode(OutputCode):
-    """Runs a graph with symbolic inputs: code is compiled once for the sizes of a call, and what was used last is kept.
+    """Runs a graph with symbolic inputs. Code is compiled for the sizes of a call; the most recently used is kept.
 
-    ``compile_static(graph, inputs)`` compiles a graph without symbols. The graph stays as it was.
+    ``compile_static(graph, inputs)`` compiles a graph without symbols. The symbolic graph is not changed.
     """
 
     def __init__(
         self, gm: fx.GraphModule, inputs: Sequence[Any], is_backward: bool, compile_static: Callable[..., Code]
     ) -> None:
         super().__init__()
-        self._boxed_call = True  # AOTAutograd hands over the list of inputs, and looks for this on the object itself
+        self._boxed_call = True  # AOTAutograd then passes the inputs as one list; it reads this from the object
         self._gm, self._compile = gm, compile_static
         self._context = CompileContext.try_get()
         self._codes: OrderedDict[tuple[Any, ...], Code] = OrderedDict()
         self._lock = threading.Lock()
-        # Only as_strided counts from the beginning of a storage; other code does not depend on where a tensor begins.
-        counts_offsets = any("as_strided" in str(node.target) for node in gm.graph.nodes)
-        self._offsets: set[int] = set()  # of inputs whose storage offset matters, and changes
-        self._numbers: list[int] = []  # inputs that are numbers which the graph looks at
-        self._tensors: list[int] = []  # inputs whose sizes or strides change
+        # Only as_strided counts from the start of a storage; other code does not depend on storage offsets.
+        uses_offsets = any("as_strided" in str(node.target) for node in gm.graph.nodes)
+        self._offsets: set[int] = set()  # inputs whose storage offset is symbolic and used
+        self._numbers: list[int] = []  # inputs that are numbers and used
+        self._tensors: list[int] = []  # inputs whose sizes or strides are symbolic
         self._inputs = list(inputs)
         for i, (node, value) in enumerate(zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True)):
             if isinstance(value, _SYMBOLS) and node.users:
                 self._numbers.append(i)
-            # Strides of what forward code keeps for backward code are that code's choice, for each size.
+            # Forward code chooses the strides of the tensors that it saves for backward code anew for each size.
             elif isinstance(value, torch.Tensor) and (is_backward or is_symbolic(value)):
                 self._tensors.append(i)
-                if counts_offsets and isinstance(value.storage_offset(), torch.SymInt):
+                if uses_offsets and isinstance(value.storage_offset(), torch.SymInt):
                     self._offsets.add(i)
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
@@ -93,7 +93,7 @@ class DynamicCode(OutputCode):
     def _specialize(self, key: tuple[Any, ...], inputs: Sequence[Any]) -> Code:
         with _compiling(self._context) as mode:
             with self._lock:
-                if key in self._codes:  # another thread was faster
+                if key in self._codes:  # another thread compiled it meanwhile
                     return self._codes[key]
             sizes = ", ".join(_short(inputs[i]) for i in sorted((*self._numbers, *self._tensors)))
             log.info("specialised for %s", sizes)
@@ -103,7 +103,7 @@ class DynamicCode(OutputCode):
                 code = self._compile(at_sizes(self._gm, fakes, mode), fakes)
             except Exception as error:
                 raise RuntimeError(
-                    f"a program of changing sizes could not be compiled for {sizes}: {type(error).__name__}: {error}"
+                    f"a program with dynamic sizes could not be compiled for {sizes}: {type(error).__name__}: {error}"
                 ) from error
             with self._lock:
                 self._codes[key] = code
@@ -112,11 +112,11 @@ class DynamicCode(OutputCode):
             return code
 
     def _fakes(self, inputs: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
-        """The inputs as the compiler sees them: what may change as it is in this call, the rest as it was traced."""
+        """The inputs as fake tensors: symbolic parts as they are in this call, the rest as it was traced."""
         fakes = []
         for i, (given, traced) in enumerate(zip(inputs, self._inputs, strict=True)):
             if not isinstance(traced, torch.Tensor):
-                # A number that the graph does not use does not distinguish specialisations.
+                # All values of an unused number share one specialisation.
                 fakes.append(0 if isinstance(traced, _SYMBOLS) and i not in self._numbers else given)
                 continue
             size, stride = (given.shape, given.stride()) if i in self._tensors else (traced.shape, traced.stride())
@@ -147,7 +147,7 @@ def _fake(
 
 @contextmanager
 def _compiling(context: CompileContext | None) -> Iterator[FakeTensorMode]:
-    """The surroundings that PyTorch gives a compiler; here, the program runs already. One thread compiles at a time."""
+    """The context in which PyTorch calls a compiler, while the program is running. One thread compiles at a time."""
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     before = torch._C._dynamo.eval_frame.set_eval_frame(None)  # Dynamo must not trace the compiler
     try:
@@ -166,7 +166,7 @@ def _compiling(context: CompileContext | None) -> Iterator[FakeTensorMode]:
 
 
 def at_sizes(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode) -> fx.GraphModule:
-    """A copy of a graph for inputs of these sizes: fake tensors of ``mode``, and numbers. No size stays a symbol."""
+    """A copy of a graph for these inputs (fake tensors of ``mode``, and numbers), without symbols."""
     static = _copied(gm)
     numbers: dict[sympy.Expr, Any] = {}
     for node, given in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
@@ -183,16 +183,16 @@ def at_sizes(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode) ->
 
 
 def _copied(gm: fx.GraphModule) -> fx.GraphModule:
-    """With constants that are not copied."""
+    """A copy of the graph that shares its constants."""
     static = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     static.meta = copy.copy(gm.meta)
     for node in static.graph.nodes:
-        node.meta.pop("unbacked_bindings", None)  # sizes that depend on values get new symbols
+        node.meta.pop("unbacked_bindings", None)  # sizes that depend on values get new symbols in the copy
     return static
 
 
 def _bind(traced: Any, found: Any, numbers: dict[sympy.Expr, Any]) -> None:
-    """Notes which number each symbol of a traced value has become."""
+    """Notes the number of each symbol of a traced value."""
     if isinstance(traced, _SYMBOLS) and not isinstance(found, _SYMBOLS):
         numbers[traced.node.expr] = sympy.sympify(found)
     elif isinstance(traced, torch.Tensor):
@@ -203,14 +203,14 @@ def _bind(traced: Any, found: Any, numbers: dict[sympy.Expr, Any]) -> None:
 
 
 def _plain(values: Any, numbers: dict[sympy.Expr, Any], mode: FakeTensorMode) -> Any:
-    """Values, or arguments of a node, without symbols."""
+    """Values, or arguments of a node, with numbers for symbols."""
 
     def number(value: Any) -> Any:
         if not isinstance(value, _SYMBOLS):
             return value
         found = value.node.expr.xreplace(numbers)
         if found.free_symbols:
-            raise RuntimeError(f"{value} follows from no size of an input")
+            raise RuntimeError(f"the symbol {value} does not follow from the sizes of the inputs")
         return int(found) if isinstance(value, torch.SymInt) else bool(found)
 
     def plain(value: Any) -> Any:
@@ -222,7 +222,7 @@ def _plain(values: Any, numbers: dict[sympy.Expr, Any], mode: FakeTensorMode) ->
 
 
 def _fold_numbers(graph: fx.Graph) -> None:
-    """Nodes that are numbers become arguments of the nodes that use them."""
+    """Replaces nodes whose value is a number by that number in the arguments of their users."""
 
     def folded(node: fx.Node) -> Any:
         value = node.meta.get("val")
@@ -235,7 +235,7 @@ def _fold_numbers(graph: fx.Graph) -> None:
 
 
 def _replace_branches(gm: fx.GraphModule, numbers: dict[sympy.Expr, Any], mode: FakeTensorMode) -> None:
-    """Graphs inside a graph, which were traced and not run: the same with numbers in place of symbols."""
+    """Replaces the symbols of nested graphs (branches and loop bodies) by numbers."""
     for name, module in gm.named_children():
         if isinstance(module, fx.GraphModule):
             branch = _copied(module)

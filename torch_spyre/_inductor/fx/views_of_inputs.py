@@ -1,8 +1,8 @@
-"""Results that are views of an input which the program changed are views of that input.
+"""Results that are views of an input which the program changed in place become views of that input.
 
-In a functional graph such a result is a view of the input's new value, which is then copied into the input. The copy
-would be all there is to make the whole new value for: written in place, a cache of which a part was assigned stays
-where it is. AOTAutograd makes such results anew from the input, in the place that the graph's result has there.
+In a functional graph such a result is a view of the input's new value, which is then copied into the input. If nothing
+else uses the new value, the change is done in place instead: assigning to a part of a cache does not copy the cache.
+AOTAutograd creates such results again from the input, with the size, strides and offset of the graph's result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch._guards import TracingContext
 
 _ALIASED = "spyre_aliased"  # in the meta of the output node
 _copy = torch.ops.aten.copy_.default
-_kept = torch.ops.prims.clone.default  # by keep_storages: a view has no copy between itself and what it shows
+_kept = torch.ops.prims.clone.default  # inserted by keep_storages; a view needs no copy of its base
 
 
 def note_aliased(graph: fx.Graph) -> tuple[int, ...]:
-    """Keeps with a forward graph which of its results AOTAutograd takes for views of inputs; gives their positions."""
+    """Notes on a forward graph which of its results are views of inputs to AOTAutograd. Returns their positions."""
     context = TracingContext.try_get()
     facts = context.fw_metadata if context is not None else None
     if facts is None:
@@ -34,9 +34,9 @@ def note_aliased(graph: fx.Graph) -> tuple[int, ...]:
 
 
 def views_of_inputs(graph: fx.Graph) -> None:
-    """After: no result that AOTAutograd takes for a view of an input is a view of what is copied into that input."""
+    """After: a result that is a view of an input to AOTAutograd is a view of the placeholder, not of its new value."""
     output = graph.output_node()
-    if _ALIASED not in output.meta:  # the body of a loop, whose result may be a node alone
+    if _ALIASED not in output.meta:  # the body of a loop, whose result may be a single node
         return
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     for position in output.meta[_ALIASED]:
@@ -63,7 +63,7 @@ def _view_of_input(graph: fx.Graph, result: fx.Node) -> fx.Node:
 
 
 def _copied_into(node: fx.Node) -> fx.Node | None:
-    """The input that becomes what a node is."""
+    """The input that a node's value is copied into; None if there is none."""
     targets = (user.args[0] for user in node.users if user.target is _copy and user.args[1] is node)
     return next((t for t in targets if isinstance(t, fx.Node) and t.op == "placeholder" and _alike(t, node)), None)
 

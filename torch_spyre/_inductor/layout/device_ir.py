@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..._C import SpyreTensorLayout, canonical_layout
 from ...card.description import STICK_BYTES
+from ...kernel_types import PlannerReport
 from ..loop_ir import Access, Buffer, Kernel, LoopOp, Parameter
 from ..verification import Verified
 from .coordinates import Coordinates, Operand, Placement, placement
@@ -90,7 +91,7 @@ class Plan:
     moves: list[Move] = field(default_factory=list)
     planned_us: float = 0.0  # what the planner expects
     bound_us: float = 0.0  # no plan of these ops in these layouts is faster
-    planner: dict[str, Any] = field(default_factory=dict)  # how good the plan is by the planner's own account
+    planner: PlannerReport = field(default_factory=PlannerReport)  # how good the plan is by the planner's own account
     specs: list[OpSpec | LoopSpec] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
     _placements: dict[SpyreTensorLayout, Placement] = field(default_factory=dict)

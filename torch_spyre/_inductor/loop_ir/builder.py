@@ -1,4 +1,4 @@
-"""Building a kernel's loop ops: what lowerings are written with.
+"""The builder of a kernel's loop ops, which lowerings are written with.
 
 A :class:`Value` is a tensor during lowering: a strided view of a buffer, as PyTorch sees it. Views cost nothing; every
 method that computes adds one loop op and rounds once, into the format of the dtype it is asked for.
@@ -76,7 +76,7 @@ class Value:
         return self.permute(keep)
 
     def grouped(self, heads: int, group: int) -> Value:
-        """[..., heads, m, n] as [..., heads / group, group, m, n]; what has fewer heads is the same in a group."""
+        """[..., heads, m, n] as [..., heads / group, group, m, n]; one with fewer heads is shared within a group."""
         if len(self.size) < 3:
             return self
         if self.size[-3] != heads:
@@ -91,22 +91,22 @@ class Value:
 
 
 def _over(value: Value, first: int, second: int) -> tuple[int, ...]:
-    """Strides over batches and four loops, of which the last two dimensions are these."""
+    """Strides over the batch loops and four more; ``first`` and ``second`` of these are the last two dimensions."""
     own = [0] * 4
     own[first], own[second] = value.stride[-2:]
     return (*value.stride[:-2], *own)
 
 
 def dimension(dim: int, x: Value) -> int:
-    """Counted from the front. One that there is not is left to the host, whose error users know."""
+    """``dim`` counted from the front. One out of range is left to the fallback, which raises PyTorch's own error."""
     rank = len(x.size)
     if not -rank <= dim < rank:
-        raise Unsupported(f"dimension {dim} of a tensor with {rank}")
+        raise Unsupported(f"dimension {dim} of a tensor with {rank} dimensions")
     return dim % rank
 
 
 def broadcast(sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The common size of operands."""
+    """The size that operands of these sizes broadcast to."""
     rank = max((len(size) for size in sizes), default=0)
     found = [1] * rank
     for size in sizes:
@@ -118,7 +118,7 @@ def broadcast(sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 @dataclass
 class Builder:
-    """Adds loop ops to a kernel. ``meta`` is what ``op``, the current one, gives: the fake tensor(s) tracing found."""
+    """Adds loop ops to a kernel. ``meta`` has the sizes, strides and dtype of what the current ``op`` returns."""
 
     kernel: Kernel = field(default_factory=lambda: Kernel("kernel", {}, []))
     source: str = ""
@@ -127,9 +127,9 @@ class Builder:
     hints: dict[str, Any] = field(default_factory=dict)
     op: Any = None
     meta: Any = None
-    root: Value | None = None  # for as_strided, the value whose memory it counts in; None: an input
-    offsets: dict[str, int] = field(default_factory=dict)  # of inputs, where tracing saw them in their storage
-    filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number everywhere
+    root: Value | None = None  # for as_strided: the value whose memory its offset counts in; None: an input
+    offsets: dict[str, int] = field(default_factory=dict)  # of inputs: their storage offset when they were traced
+    filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number in all elements
 
     # --- buffers
 
@@ -152,7 +152,7 @@ class Builder:
         return self.kernel.buffers[value.buffer]
 
     def add(self, name: str, sizes: Sequence[int], out: Access, ins: Sequence[Access | Constant], **more: Any) -> None:
-        """One loop op, as it is; none where it has no points."""
+        """Adds one loop op, unless its iteration space is empty."""
         if 0 in sizes:
             return
         checked = self.kernel.buffers[out.buffer].dtype == torch.int64
@@ -179,7 +179,7 @@ class Builder:
         given = "integer" if any(is_integer(o.dtype) for o in operands[-1:]) else "real"
         result = TILE_OPS.get((name, given))
         if result is None:
-            raise Unsupported(f"{name} on {', '.join(str(o.dtype) for o in operands)}")
+            raise Unsupported(f"the card has no {name} for {', '.join(str(o.dtype) for o in operands)}")
         if (result == "integer") != is_integer(dtype):
             middle = torch.int64 if result == "integer" else torch.float32
             return self.cast(self.pointwise(name, *inputs, dtype=middle, parameters=parameters), dtype, out=out)
@@ -190,13 +190,13 @@ class Builder:
         return out
 
     def _operands(self, name: str, inputs: Sequence[Value | Number]) -> list[Value | Constant]:
-        """Inputs brought to one kind of number: all integers, or all real (bool is real on the card)."""
-        first = 1 if name == "where" else 0  # its condition is bool, whatever it chooses between
+        """The inputs as operands of one kind: all integer, or all real (bool is real on the card)."""
+        first = 1 if name == "where" else 0  # its first input, the condition, is bool in both cases
         chosen = inputs[first:]
         real = any(isinstance(v, float) or (isinstance(v, Value) and not is_integer(v.dtype)) for v in chosen)
         bools = all(isinstance(v, bool) or (isinstance(v, Value) and v.dtype == torch.bool) for v in chosen)
         if not bools and not any(_floating(v) for v in chosen) and (name, "integer") in TILE_OPS:
-            real = False  # integers and bools: integers
+            real = False  # integers mixed with bools
         real = real or (name, "integer") not in TILE_OPS
         if not real:
             inputs = [*inputs[:first], *self._as_common_integers(chosen)]
@@ -214,7 +214,7 @@ class Builder:
         return found
 
     def _as_common_integers(self, inputs: Sequence[Value | Number]) -> list[Value | Number]:
-        """Numbers and tensors without dimensions as elements of the others' dtype, in which they may wrap."""
+        """The inputs of an integer op; numbers and 0-dim tensors take the others' dtype, in which they may wrap."""
         integers = [v for v in inputs if isinstance(v, Value) and is_integer(v.dtype)]
         common = [v.dtype for v in integers if v.size] or [v.dtype for v in integers] or [torch.int64]
         dtype = reduce(torch.promote_types, common)
@@ -232,7 +232,7 @@ class Builder:
     def cast(
         self, x: Value, dtype: torch.dtype, out: Value | None = None, stride: Sequence[int] | None = None
     ) -> Value:
-        """``x.to(dtype)``: an op only where values may change."""
+        """``x.to(dtype)``; adds an op only if values may change."""
         if dtype == torch.bool and x.dtype != torch.bool:
             return self.pointwise("ne", x, 0 if is_integer(x.dtype) else 0.0, dtype=dtype, out=out, stride=stride)
         if out is None and (stride is None or tuple(stride) == x.stride) and _holds(self.buffer(x).dtype, dtype):
@@ -257,7 +257,7 @@ class Builder:
         return out
 
     def kept_as(self, x: Value, dtype: torch.dtype) -> Value:
-        """``x`` in memory of just this dtype's format, for ops that move bytes."""
+        """``x`` in a buffer of exactly this dtype's format, for ops that copy bytes."""
         x = self.cast(x, dtype)
         same = _C.get_device_dtype(self.buffer(x).dtype) == _C.get_device_dtype(dtype)
         return x if same else self.copy(x)
@@ -292,14 +292,14 @@ class Builder:
     def total(
         self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, of: torch.dtype | None = None
     ) -> Value:
-        """A sum or mean over ``dims``, as precise as what it is made ``of`` (``dtype``, unless given) asks for."""
+        """A sum or mean over ``dims``. fp32 sums of fp32 elements (``of``, by default ``dtype``) are added in fp64."""
         wide = dtype in SINGLE and (of is None or of in SINGLE)
         return self.reduce(f"wide_{name}" if wide else name, x, dims, keepdim, dtype)
 
     def reduce(
         self, name: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, factor: float | None = None
     ) -> Value:
-        """A fold over ``dims`` (all of them if empty); means and variances have a ``factor``, 1 / n unless given."""
+        """A fold over ``dims`` (all if empty). ``factor`` multiplies means and variances; 1 / n by default."""
         rank = len(x.size)
         dims = sorted({dimension(d, x) for d in dims}) if dims else list(range(rank))
         kept = [i for i in range(rank) if i not in dims]
@@ -327,7 +327,7 @@ class Builder:
         return result if keepdim else result.permute(kept)
 
     def along(self, name: str, x: Value, dim: int, dtype: torch.dtype) -> Value:
-        """A scan: every partial fold along ``dim``, or its position."""
+        """A scan along ``dim``: every partial fold, or the position of each partial extreme."""
         positions = OPS[name].function in ("argmax", "argmin")
         if not x.size:
             return self.full([], 0, dtype) if positions else self.cast(x, dtype)
@@ -383,7 +383,9 @@ class Builder:
     def matmul(self, a: Value, b: Value, dtype: torch.dtype) -> Value:
         """``a [..., m, k] @ b [..., k, n]``, accumulated in fp32 and rounded once; integers in 64 bits."""
         if a.dtype == torch.bool or a.dtype != b.dtype or a.dtype.itemsize == 1 and a.dtype.is_floating_point:
-            raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")  # PyTorch has an error for it
+            raise Unsupported(
+                f"no matrix product of {a.dtype} and {b.dtype}"
+            )  # the fallback raises PyTorch's own error
         batch = broadcast([a.size[:-2], b.size[:-2]])
         m, k, n = a.size[-2], a.size[-1], b.size[-1]
         out = self.empty([*batch, m, n], dtype)
@@ -403,7 +405,7 @@ class Builder:
         return out
 
     def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float) -> Value:
-        """``softmax(scale * q k^T + mask) v``, fp32 inside and rounded once; several heads of ``q`` may share keys."""
+        """``softmax(scale * q k^T + mask) v``, in fp32 and rounded once; several heads of ``q`` may share keys."""
         out = self.like_meta()
         group = q.size[-3] // k.size[-3] if len(q.size) > 2 and k.size[-3] else 1
         given = [each for each in (q, k, v, mask) if each is not None]
@@ -416,7 +418,7 @@ class Builder:
         rows, depth, length, width = q.size[-2], q.size[-1], k.size[-2], v.size[-1]
         spread = [each.expand([*batch, *each.size[-2:]]) for each in given[:3]]
         spread += [each.expand([*batch, rows, length]) for each in given[3:]]
-        # Loops [batch ..., rows, width, length, depth]: which of the last four the last two dimensions are.
+        # Loops are [batch ..., rows, width, length, depth]; for each operand, the loops of its last two dimensions.
         along = ((0, 3), (2, 3), (2, 1), (0, 2))
         ins: list[Access | Constant] = [
             Access(each.buffer, _over(each, *at), each.offset) for each, at in zip(spread, along, strict=False)
@@ -454,7 +456,7 @@ class Builder:
         indices: Sequence[tuple[Value, int, int]],
         values: Value | Number,
     ) -> None:
-        """``table[p + sum(index[p] * stride)] = values[p]``, or combined with what is there."""
+        """``table[p + sum(index[p] * stride)] = values[p]``, or combined with the old element."""
         dtype = self.kernel.buffers[table.buffer].dtype
         if not isinstance(values, Value):
             values = self.full([], values, dtype)
@@ -465,34 +467,34 @@ class Builder:
 
 
 def _holds(kept: torch.dtype, dtype: torch.dtype) -> bool:
-    """Whether memory in one dtype's format holds values of another just as they are."""
+    """Whether a buffer of dtype ``kept`` represents all values of ``dtype`` that it was given, unchanged."""
     return _C.get_device_dtype(kept) == _C.get_device_dtype(dtype) or (
         dtype == torch.float32 and kept in (torch.float16, torch.bfloat16, torch.bool)
     )
 
 
 def wrapped(value: int, dtype: torch.dtype) -> int:
-    """A number modulo what an integer dtype can tell apart."""
+    """A number wrapped around into the range of an integer dtype."""
     limits = torch.iinfo(dtype)
     return (value - limits.min) % 2**limits.bits + limits.min
 
 
 def as_kept(value: Any, dtype: torch.dtype) -> Any:
-    """A number as a tensor of this dtype would bring it to the card."""
+    """A number after rounding to what the card stores for this dtype."""
     if is_open(value):
         return value.kept_as(dtype)
     return float(int(value)) if is_integer(dtype) else _C.round_to_device(value, dtype)
 
 
 def fitting(value: Any, dtype: torch.dtype) -> Any:
-    """A number that becomes an element of a dtype; PyTorch has an error for those that do not fit."""
+    """A number that becomes an element of a dtype. One out of range is refused: the fallback raises PyTorch's error."""
     if isinstance(value, Value) or value is None:
         return value
     if dtype.is_floating_point:
-        if not is_open(value) and torch.finfo(dtype).max < abs(value) < inf:  # open ones fit
+        if not is_open(value) and torch.finfo(dtype).max < abs(value) < inf:  # a runtime scalar fits
             raise Unsupported(f"{value} does not fit {dtype}")
         return value
-    if not is_integer(dtype) or isinstance(value, float) or (is_open(value) and dtype == torch.int64):  # any fits
+    if not is_integer(dtype) or isinstance(value, float) or (is_open(value) and dtype == torch.int64):  # no check
         return value
     limits = torch.iinfo(dtype)
     if not (limits.min or -limits.max) <= value <= limits.max:
@@ -501,14 +503,14 @@ def fitting(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _as_operand(value: Any, dtype: torch.dtype) -> Any:
-    """A number takes part in arithmetic as it is; but the largest of the dtype stands for the card's largest."""
+    """A number as an operand: unrounded, except that the dtype's largest number becomes the largest one of the card."""
     if dtype not in (torch.float16, torch.bfloat16) or is_open(value) or abs(value) != torch.finfo(dtype).max:
         return value
     return as_kept(value, dtype)
 
 
 def _exact(value: Number, dtype: torch.dtype) -> bool:
-    """Whether the card keeps this number as it is."""
+    """Whether the card stores this number exactly."""
     if not isfinite(value) or is_integer(dtype):
         return True
     bits = 24 if dtype == torch.float32 else 10
@@ -523,7 +525,7 @@ def _floating(value: Value | Number) -> bool:
 
 
 def _dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether strides leave no gap and overlap nowhere."""
+    """Whether elements fill their memory without gaps and without overlap."""
     expected = 1
     for n, s in sorted(((n, s) for n, s in zip(size, stride, strict=True) if n > 1), key=lambda entry: entry[1]):
         if s != expected:

@@ -1,4 +1,4 @@
-"""ATen to loop ops, a file per family. An op without a lowering here runs on the CPU, warned."""
+"""Lowerings turn ATen ops into loop ops; a file per family. An op without one runs on the CPU, with a warning."""
 
 from . import convolution, custom, factories, indexing, matrices, norms, pointwise, pooling, reductions, shapes, views
 from .registry import LOWERINGS, Lowering, lowers

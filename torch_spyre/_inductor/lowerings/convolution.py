@@ -31,42 +31,43 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Value:
-    """One copy makes the windows columns of a matrix, one product with the filters does the rest."""
+    """im2col: one copy writes every window as a column of a matrix, one matrix product applies the filters."""
     if transposed:
-        raise Unsupported("a transposed convolution")
+        raise Unsupported("transposed convolutions have no lowering")
     spatial = len(weight.size) - 2
     if len(x.size) != spatial + 2:
-        raise Unsupported("a convolution without a batch dimension")
+        raise Unsupported("a convolution needs a batch dimension")
     batch, out, dtype = x.size[0], b.meta.shape[2:], b.meta.dtype
-    inside, outside = weight.size[1], weight.size[0] // groups
-    seen = Windows.of(out, weight.size[2:], stride, padding, dilation)
-    taps = inside * prod(seen.kernel)
-    apart = _apart(out, dtype)
-    at = range(2, 2 + spatial)
-    windows = seen.view(b, x, 0).permute([0, 1, *(i + spatial for i in at), *at])  # [batch, channels, *kernel, *out]
-    size = [batch, groups, taps, *apart, prod(out) // prod(apart)]
-    if prod(seen.kernel) == 1:
-        columns = view(b, windows, size)
+    channels_in, channels_out = weight.size[1], weight.size[0] // groups  # of one group
+    windows = Windows.of(out, weight.size[2:], stride, padding, dilation)
+    taps = channels_in * prod(windows.kernel)
+    rows = _separate_rows(out, dtype)
+    positions = range(2, 2 + spatial)
+    patches = windows.view(b, x, 0).permute([0, 1, *(i + spatial for i in positions), *positions])
+    size = [batch, groups, taps, *rows, prod(out) // prod(rows)]
+    if prod(windows.kernel) == 1:
+        columns = view(b, patches, size)  # patches are [batch, channels, *kernel, *out]
     else:
         columns = b.empty(size, x.dtype)
-        b.copy(windows, replace(columns, size=windows.size, stride=contiguous(windows.size)))
-    rows = range(3, 3 + len(apart))
-    columns = columns.permute([0, *rows, 1, 2, 3 + len(apart)])
-    wide = dtype if bias is None or is_integer(dtype) else torch.float32
-    product = b.matmul(view(b, weight, [groups, outside, taps]), columns, wide)  # [batch, *apart, groups, outside, ...]
-    product = product.permute([0, *(i + len(apart) - 2 for i in (3, 4)), *(i - 2 for i in rows), 3 + len(apart)])
+        b.copy(patches, replace(columns, size=patches.size, stride=contiguous(patches.size)))
+    row_dims, last = range(3, 3 + len(rows)), 3 + len(rows)
+    columns = columns.permute([0, *row_dims, 1, 2, last])
+    before_bias = dtype if bias is None or is_integer(dtype) else torch.float32
+    filters = view(b, weight, [groups, channels_out, taps])
+    product = b.matmul(filters, columns, before_bias)  # [batch, *rows, groups, channels_out, ...]
+    product = product.permute([0, last - 2, last - 1, *(i - 2 for i in row_dims), last])
     product = view(b, product, b.meta.shape)
     if bias is None:
         return product
     return b.pointwise("add", product, view(b, bias, [-1, *([1] * spatial)]), dtype=dtype)
 
 
-def _apart(out: Sequence[int], dtype: torch.dtype) -> Sequence[int]:
-    """The dimensions of the output of which each row has a product of its own.
+def _separate_rows(out: Sequence[int], dtype: torch.dtype) -> Sequence[int]:
+    """The output dimensions whose rows get a matrix product each; usually none, so that one product takes all rows.
 
-    Mostly none: one product takes all of them. But where rows begin at ever other places of a stick, as those of 57
-    elements do, making one row of them all takes a copy in as many pieces.
+    Rows of, say, 57 elements start at many different offsets within a stick. Joining them into one long row would take
+    a separate copy for each of these offsets.
     """
     elements = _C.get_elem_in_stick(dtype)
-    beginnings = elements // gcd(elements, out[-1])
-    return out[:-1] if min(beginnings, prod(out[:-1])) > 16 else ()
+    offsets = elements // gcd(elements, out[-1])
+    return out[:-1] if min(offsets, prod(out[:-1])) > 16 else ()

@@ -1,4 +1,4 @@
-"""The card's own ops, ``torch.ops.spyre``."""
+"""Lowerings of the card's own ops, ``torch.ops.spyre``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..loop_ir.builder import Builder, Number, Value
 from . import norms, pointwise
 from .registry import lowers
 
-del custom  # defines them
+del custom  # its import defines the ops
 spyre = torch.ops.spyre
 
 
 @lowers(spyre.restickify.default)
 def restickify(b: Builder, x: Value, dim: int = -1) -> Value:
-    """The same values, in sticks along ``dim``."""
+    """A copy of ``x`` whose sticks run along ``dim``."""
     out = b.empty(x.size, x.dtype, b.meta.stride())
     dim %= max(len(x.size), 1)
     order = tuple(sorted((i for i in range(len(x.size)) if i != dim), key=lambda i: -out.stride[i]))

@@ -1,4 +1,4 @@
-"""Tensors made on the card."""
+"""Factory functions: tensors that the card fills."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ones(b: Builder, *args: Any, **kwargs: Any) -> Value:
     aten.empty_permuted.default,
 )
 def empty(b: Builder, *args: Any, **kwargs: Any) -> Value:
-    # Memory that was never written may not be read, not even to copy it: zeros are as good as anything.
+    # Strict mode refuses reads of memory that was never written, copies included: the tensor is filled with zeros.
     return b.fill(0, b.like_meta())
 
 
@@ -59,18 +59,20 @@ def arange(b: Builder, *args: Number, **kwargs: Any) -> Value:
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     if all(isinstance(n, int) for n in (start, end, step)):
         return b.iota(b.meta.shape, int(start), [int(step)], b.meta.dtype)
-    whole = b.iota(b.meta.shape, 0, [1], torch.float32)
-    return b.pointwise("fma", whole, float(step), float(start), dtype=b.meta.dtype)
+    counter = b.iota(b.meta.shape, 0, [1], torch.float32)
+    return b.pointwise("fma", counter, float(step), float(start), dtype=b.meta.dtype)
 
 
 @lowers(aten.logspace.default)
 def logspace(b: Builder, start: Number, end: Number, steps: int, base: Number = 10.0, **kwargs: Any) -> Value:
-    """Exponents are counted from both ends, so that both are exact."""
+    """The first half of the exponents is counted from the start, the second from the end: both ends are exact."""
     if steps < 2:
         return b.fill(float(base) ** start, b.like_meta())
     step, fp32 = (end - start) / (steps - 1), torch.float32
-    place = b.iota([steps], 0, [1], fp32)
-    left = b.pointwise("fma", place, step, float(start), dtype=fp32)
-    right = b.pointwise("fma", b.pointwise("sub", place, float(steps - 1), dtype=fp32), step, float(end), dtype=fp32)
-    first = b.pointwise("lt", place, float(steps // 2), dtype=torch.bool)
-    return b.pointwise("pow", float(base), b.pointwise("where", first, left, right, dtype=fp32), dtype=b.meta.dtype)
+    counter = b.iota([steps], 0, [1], fp32)
+    from_start = b.pointwise("fma", counter, step, float(start), dtype=fp32)
+    to_last = b.pointwise("sub", counter, float(steps - 1), dtype=fp32)
+    from_end = b.pointwise("fma", to_last, step, float(end), dtype=fp32)
+    first_half = b.pointwise("lt", counter, float(steps // 2), dtype=torch.bool)
+    exponents = b.pointwise("where", first_half, from_start, from_end, dtype=fp32)
+    return b.pointwise("pow", float(base), exponents, dtype=b.meta.dtype)

@@ -27,46 +27,47 @@ def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> 
 
 @lowers(aten.embedding_renorm.default)
 def embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
-    """Rows that are looked up and longer than ``max_norm`` are made shorter."""
-    at = _flat(b, indices)
-    rows = index(b, weight, [at])
+    """Scales rows that are looked up and whose norm exceeds ``max_norm`` down to that norm."""
+    indices = _flat(b, indices)
+    rows = index(b, weight, [indices])
     norm = _norms(b, rows, norm_type)
     scale = b.pointwise("div", max_norm, b.pointwise("add", norm, 1e-7, dtype=norm.dtype), dtype=norm.dtype)
     longer = b.pointwise("gt", norm, max_norm, dtype=torch.bool)
     scale = b.pointwise("where", longer, scale, 1.0, dtype=norm.dtype)
-    return index_put(b, weight, [at], b.pointwise("mul", rows, scale, dtype=weight.dtype))
+    return index_put(b, weight, [indices], b.pointwise("mul", rows, scale, dtype=weight.dtype))
 
 
 def _norms(b: Builder, rows: Value, p: float) -> Value:
-    """A norm for each row, fp32."""
-    size, wide = b.pointwise("abs", rows, dtype=torch.float32), torch.float32
+    """The p-norm of each row, in fp32."""
+    fp32 = torch.float32
+    magnitudes = b.pointwise("abs", rows, dtype=fp32)
     if p == inf:
-        return b.reduce("amax", size, [1], True, wide)
+        return b.reduce("amax", magnitudes, [1], True, fp32)
     if p == 2:
-        squares = b.pointwise("square", size, dtype=wide)
-        return b.pointwise("sqrt", b.total("sum", squares, [1], True, wide, of=rows.dtype), dtype=wide)
-    total = b.total("sum", b.pointwise("pow", size, float(p), dtype=wide), [1], True, wide, of=rows.dtype)
-    return b.pointwise("pow", total, 1 / p, dtype=wide)
+        squares = b.pointwise("square", magnitudes, dtype=fp32)
+        return b.pointwise("sqrt", b.total("sum", squares, [1], True, fp32, of=rows.dtype), dtype=fp32)
+    powers = b.pointwise("pow", magnitudes, float(p), dtype=fp32)
+    return b.pointwise("pow", b.total("sum", powers, [1], True, fp32, of=rows.dtype), 1 / p, dtype=fp32)
 
 
-def _from_zero(b: Builder, at: Value, extent: int) -> Value:
-    """Indices of an op for which negative ones are errors: the card would count them from the end."""
-    _check_indices(at)
-    return b.pointwise("where", b.pointwise("lt", at, 0, dtype=torch.bool), extent, at, dtype=torch.int64)
+def _from_zero(b: Builder, indices: Value, extent: int) -> Value:
+    """Replaces negative indices by one out of range, for ops that refuse them; the card counts them from the end."""
+    _check_indices(indices)
+    return b.pointwise("where", b.pointwise("lt", indices, 0, dtype=torch.bool), extent, indices, dtype=torch.int64)
 
 
-def _check_indices(at: Value) -> None:
-    if at.dtype not in (torch.int64, torch.int32):
-        raise Unsupported(f"indices of {at.dtype}")  # PyTorch has an error for it
+def _check_indices(indices: Value) -> None:
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise Unsupported(f"indices are {indices.dtype}, not int64 or int32")  # the fallback raises PyTorch's own error
 
 
-class _Advanced:
-    """``x[indices]``: the result's dimensions, and how each moves x directly or through an index."""
+class _AdvancedIndexing:
+    """``x[indices]``: the sizes of the result, and for each dimension a stride of x or an index tensor."""
 
     def __init__(self, x: Value, indices: Indices) -> None:
         given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
         if any(i.dtype == torch.bool or i.dtype == torch.uint8 for _, i in given):
-            raise Unsupported("indexing with a mask: the size of the result depends on its values")
+            raise Unsupported("the size of the result depends on the values of a mask")
         for _, i in given:
             _check_indices(i)
         dims = [dim for dim, _ in given]
@@ -78,44 +79,45 @@ class _Advanced:
         self.sizes = (*(x.size[d] for d in before), *shape, *(x.size[d] for d in after))
         self.strides = (*(x.stride[d] for d in before), *([0] * len(shape)), *(x.stride[d] for d in after))
         self.access = Access(x.buffer, self.strides, x.offset)
-        self.jumps = []
+        self.indirect = []
         for dim, values in given:
             values = values.expand(shape)
             for _ in after:
                 values = values.unsqueeze(len(values.size))
-            self.jumps.append((values, x.size[dim], x.stride[dim]))
+            self.indirect.append((values, x.size[dim], x.stride[dim]))
 
 
 @lowers(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(b: Builder, x: Value, indices: Indices) -> Value:
     x = _indexable(b, x)
-    at = _Advanced(x, indices)
-    return b.gather(at.access, at.sizes, at.jumps, x.dtype)
+    indexed = _AdvancedIndexing(x, indices)
+    return b.gather(indexed.access, indexed.sizes, indexed.indirect, x.dtype)
 
 
 def _indexable(b: Builder, x: Value) -> Value:
-    """What an index moves along has to be a dimension of the buffer itself."""
+    """x, or a copy of it if a dimension of x is none of its buffer: indices select along dimensions of a buffer."""
     buffer = b.buffer(x)
-    known = dict(zip(buffer.stride, buffer.size, strict=True))
-    whole = all(n == 1 or (s and known.get(s, 0) >= n) for n, s in zip(x.size, x.stride, strict=True))
-    return x if whole and not x.offset else b.copy(x)
+    extents = dict(zip(buffer.stride, buffer.size, strict=True))
+    is_dim = [n == 1 or (s and extents.get(s, 0) >= n) for n, s in zip(x.size, x.stride, strict=True)]
+    return x if all(is_dim) and not x.offset else b.copy(x)
 
 
 def _put(b: Builder, out: Value, indices: Indices, values: Value | Number, name: str) -> None:
+    """``out[indices] = values``, or combined as the scatter op ``name`` says."""
     masked = _mask(out, indices)
     if masked is None:
-        at = _Advanced(out, indices)
-        b.scatter(name, at.access, at.sizes, at.jumps, values)
+        indexed = _AdvancedIndexing(out, indices)
+        b.scatter(name, indexed.access, indexed.sizes, indexed.indirect, values)
         return
-    mask, dim, covered = masked
-    chosen = _for_all_places(out, values, dim, covered)
+    mask, dim, rank = masked
+    new = _expanded_over_mask(out, values, dim, rank)
     if name == "scatter_add":
-        chosen = b.pointwise("add", out, chosen, dtype=out.dtype)
-    b.pointwise("where", mask, chosen, out, dtype=out.dtype, out=out)
+        new = b.pointwise("add", out, new, dtype=out.dtype)
+    b.pointwise("where", mask, new, out, dtype=out.dtype, out=out)
 
 
 def _mask(x: Value, indices: Indices) -> tuple[Value, int, int] | None:
-    """The mask of ``x[mask]`` where that is all there is, over the dimensions of x; where it begins, and its rank."""
+    """If a bool mask is the only index: the mask over the dimensions of x, its first dimension there, and its rank."""
     given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
     if len(given) != 1 or given[0][1].dtype != torch.bool:
         return None
@@ -126,19 +128,19 @@ def _mask(x: Value, indices: Indices) -> tuple[Value, int, int] | None:
     return mask, dim, rank
 
 
-def _for_all_places(x: Value, values: Value | Number, dim: int, rank: int) -> Value | Number:
-    """Values for ``x[mask]`` that are the same wherever the mask is set, over the dimensions of x."""
+def _expanded_over_mask(x: Value, values: Value | Number, dim: int, rank: int) -> Value | Number:
+    """The values of ``x[mask] = values`` over the dimensions of x: one for all elements that the mask selects."""
     if not isinstance(values, Value):
         return values
-    place = dim - (len(x.size) - rank + 1)  # of the mask's places in the result, from its end
-    if len(values.size) < -place:
+    selected = dim - (len(x.size) - rank + 1)  # the dimension of the result that counts selected elements, from its end
+    if len(values.size) < -selected:
         return values
-    if values.size[place] != 1:
-        raise Unsupported("writing several values through a mask: how many depends on its values")
-    place += len(values.size)
-    values = values.squeeze(place)
+    if values.size[selected] != 1:
+        raise Unsupported("the number of values to write depends on the values of a mask")
+    selected += len(values.size)
+    values = values.squeeze(selected)
     for _ in range(rank):
-        values = values.unsqueeze(place)
+        values = values.unsqueeze(selected)
     return values
 
 
@@ -159,81 +161,82 @@ def index_put_(b: Builder, x: Value, indices: Indices, values: Value, accumulate
 
 
 def _changed(b: Builder, x: Value, change: Change) -> Value:
-    """A copy of x after a change."""
+    """A copy of x, changed in place."""
     out = b.copy(x, b.like_meta())
     change(_one_dim(out))
     return out
 
 
 def _accumulated(b: Builder, x: Value, combine: Change) -> Value:
-    """Many updates of one element round once: they meet in fp32 (or int64)."""
+    """A copy of x, changed in fp32 (or in its integer dtype): several updates of an element are rounded once."""
     table = b.copy(x, b.empty(x.size, x.dtype if is_integer(x.dtype) else torch.float32))
     combine(_one_dim(table))
     return b.cast(table, x.dtype)
 
 
 def _one_dim(x: Value) -> Value:
-    """Tensors without dimensions are indexed as if they had one."""
+    """Tensors without dimensions are indexed as if they had one of size 1."""
     return x if x.size else replace(x, size=(1,), stride=(1,))
 
 
-def _along(x: Value, dim: int, at: Value) -> list[Value | None]:
-    """The indices of ``x[:, ..., at]``, with ``at`` in dimension ``dim``."""
-    return [None] * (dim % len(x.size)) + [_one_dim(at)]
+def _along(x: Value, dim: int, indices: Value) -> list[Value | None]:
+    """The indices of ``x[:, ..., indices]``, with ``indices`` in dimension ``dim``."""
+    return [None] * (dim % len(x.size)) + [_one_dim(indices)]
 
 
-def _along_from_zero(b: Builder, x: Value, dim: int, at: Value) -> list[Value | None]:
-    return _along(x, dim, _from_zero(b, at, x.size[dim]))
+def _along_from_zero(b: Builder, x: Value, dim: int, indices: Value) -> list[Value | None]:
+    return _along(x, dim, _from_zero(b, indices, x.size[dim]))
 
 
 @lowers(aten.index_add.default)
-def index_add(b: Builder, x: Value, dim: int, at: Value, values: Value, *, alpha: Number = 1) -> Value:
+def index_add(b: Builder, x: Value, dim: int, indices: Value, values: Value, *, alpha: Number = 1) -> Value:
     if alpha != 1:
-        wide = torch.int64 if is_integer(x.dtype) else torch.float32
-        values = b.pointwise("mul", values, alpha if is_integer(x.dtype) else float(alpha), dtype=wide)
-    return _accumulated(b, x, lambda table: _rows(b, table, dim, at, values, "scatter_add"))
+        integer = is_integer(x.dtype)
+        dtype = torch.int64 if integer else torch.float32
+        values = b.pointwise("mul", values, alpha if integer else float(alpha), dtype=dtype)
+    return _accumulated(b, x, lambda table: _scatter_slices(b, table, dim, indices, values, "scatter_add"))
 
 
-def _rows(b: Builder, x: Value, dim: int, at: Value, values: Value | Number, name: str) -> None:
-    """Puts whole slices across ``dim``, one for each index."""
+def _scatter_slices(b: Builder, x: Value, dim: int, indices: Value, values: Value | Number, name: str) -> None:
+    """Writes one slice across ``dim`` for each index."""
     if isinstance(values, Value):
         values = _one_dim(values)
-    _put(b, x, _along_from_zero(b, x, dim, at), values, name)
+    _put(b, x, _along_from_zero(b, x, dim, indices), values, name)
 
 
 @lowers(aten.index_copy.default)
-def index_copy(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
-    return _changed(b, x, lambda table: _rows(b, table, dim, at, values, "scatter"))
+def index_copy(b: Builder, x: Value, dim: int, indices: Value, values: Value) -> Value:
+    return _changed(b, x, lambda table: _scatter_slices(b, table, dim, indices, values, "scatter"))
 
 
 @lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-def index_fill(b: Builder, x: Value, dim: int, at: Value, value: Value | Number) -> Value:
+def index_fill(b: Builder, x: Value, dim: int, indices: Value, value: Value | Number) -> Value:
     value = fitting(value, x.dtype)
-    return _changed(b, x, lambda table: _put(b, table, _along(table, dim, at), value, "scatter"))
+    return _changed(b, x, lambda table: _put(b, table, _along(table, dim, indices), value, "scatter"))
 
 
 @lowers(aten.gather.default)
-def gather(b: Builder, x: Value, dim: int, at: Value, *, sparse_grad: bool = False) -> Value:
-    size, x, at = at.size, _indexable(b, _one_dim(x)), _one_dim(at)
+def gather(b: Builder, x: Value, dim: int, indices: Value, *, sparse_grad: bool = False) -> Value:
+    size, x, indices = indices.size, _indexable(b, _one_dim(x)), _one_dim(indices)
     dim %= len(x.size)
     strides = tuple(0 if d == dim else s for d, s in enumerate(x.stride))
-    at = _from_zero(b, at, x.size[dim])
-    out = b.gather(Access(x.buffer, strides, x.offset), at.size, [(at, x.size[dim], x.stride[dim])], x.dtype)
+    indices = _from_zero(b, indices, x.size[dim])
+    out = b.gather(Access(x.buffer, strides, x.offset), indices.size, [(indices, x.size[dim], x.stride[dim])], x.dtype)
     return out if size else out.squeeze(0)
 
 
 @lowers(aten.index_select.default)
-def index_select(b: Builder, x: Value, dim: int, at: Value) -> Value:
-    if len(at.size) > 1:
-        raise Unsupported("an index of several dimensions")  # PyTorch has an error for it
+def index_select(b: Builder, x: Value, dim: int, indices: Value) -> Value:
+    if len(indices.size) > 1:
+        raise Unsupported("the index has more than one dimension")  # the fallback raises PyTorch's own error
     table = _one_dim(x)
-    out = index(b, table, _along_from_zero(b, table, dim, at))
+    out = index(b, table, _along_from_zero(b, table, dim, indices))
     return out if x.size else out.squeeze(0)
 
 
 @lowers(aten.take.default)
-def take(b: Builder, x: Value, at: Value) -> Value:
-    return index(b, _flat(b, x), [at])
+def take(b: Builder, x: Value, indices: Value) -> Value:
+    return index(b, _flat(b, x), [indices])
 
 
 def _flat(b: Builder, x: Value) -> Value:
@@ -241,46 +244,47 @@ def _flat(b: Builder, x: Value) -> Value:
 
 
 @lowers(aten.put.default)
-def put(b: Builder, x: Value, at: Value, values: Value, accumulate: bool = False) -> Value:
-    at, values = _flat(b, at), _flat(b, values)
+def put(b: Builder, x: Value, indices: Value, values: Value, accumulate: bool = False) -> Value:
+    indices, values = _flat(b, indices), _flat(b, values)
 
     def change(table: Value) -> None:
         flat = b.copy(_flat(b, table))
-        _put(b, flat, [at], values, "scatter_add" if accumulate else "scatter")
+        _put(b, flat, [indices], values, "scatter_add" if accumulate else "scatter")
         b.copy(viewed(flat, aten.view.default, table.size), table)
 
     return _accumulated(b, x, change) if accumulate else _changed(b, x, change)
 
 
-def _scattered(b: Builder, x: Value, dim: int, at: Value, values: Value | Number, name: str) -> None:
-    at, dim = _one_dim(at), dim % len(x.size)
+def _scatter_elements(b: Builder, x: Value, dim: int, indices: Value, values: Value | Number, name: str) -> None:
+    """Writes one element for each index, which is its position along ``dim``."""
+    indices, dim = _one_dim(indices), dim % len(x.size)
     strides = tuple(0 if d == dim else s for d, s in enumerate(x.stride))
     if isinstance(values, Value):
         values = _one_dim(values)
-        for d, n in enumerate(at.size):
+        for d, n in enumerate(indices.size):
             values = values.narrow(d, 0, n)
-    at = _from_zero(b, at, x.size[dim])
-    b.scatter(name, Access(x.buffer, strides, x.offset), at.size, [(at, x.size[dim], x.stride[dim])], values)
+    indices = _from_zero(b, indices, x.size[dim])
+    b.scatter(name, Access(x.buffer, strides, x.offset), indices.size, [(indices, x.size[dim], x.stride[dim])], values)
 
 
 @lowers(aten.scatter.src, aten.scatter.value)
-def scatter(b: Builder, x: Value, dim: int, at: Value, values: Value | Number) -> Value:
+def scatter(b: Builder, x: Value, dim: int, indices: Value, values: Value | Number) -> Value:
     values = fitting(values, x.dtype)
-    return _changed(b, x, lambda table: _scattered(b, table, dim, at, values, "scatter"))
+    return _changed(b, x, lambda table: _scatter_elements(b, table, dim, indices, values, "scatter"))
 
 
 @lowers(aten.scatter.reduce, aten.scatter.value_reduce)
-def scatter_with(b: Builder, x: Value, dim: int, at: Value, values: Value | Number, *, reduce: str) -> Value:
+def scatter_with(b: Builder, x: Value, dim: int, indices: Value, values: Value | Number, *, reduce: str) -> Value:
     name = {"add": "scatter_add", "multiply": "scatter_mul"}[reduce]
-    return _accumulated(b, x, lambda table: _scattered(b, table, dim, at, values, name))
+    return _accumulated(b, x, lambda table: _scatter_elements(b, table, dim, indices, values, name))
 
 
 @lowers(aten.scatter_add.default)
-def scatter_add(b: Builder, x: Value, dim: int, at: Value, values: Value) -> Value:
-    return _accumulated(b, x, lambda table: _scattered(b, table, dim, at, values, "scatter_add"))
+def scatter_add(b: Builder, x: Value, dim: int, indices: Value, values: Value) -> Value:
+    return _accumulated(b, x, lambda table: _scatter_elements(b, table, dim, indices, values, "scatter_add"))
 
 
-# How scatter_reduce combines values, and what changes none of them.
+# reduce= of scatter_reduce -> the scatter op, and its neutral element.
 _REDUCTIONS = {
     "sum": ("scatter_add", 0.0),
     "mean": ("scatter_add", 0.0),
@@ -289,52 +293,59 @@ _REDUCTIONS = {
     "amin": ("scatter_amin", inf),
 }
 
-# Where values go: a table, a dimension, indices, values, and how they are combined.
-Spread = Callable[[Builder, Value, int, Value, Value | Number, str], None]
+# _scatter_elements or _scatter_slices: the table, the dimension, indices, values, and the scatter op.
+Write = Callable[[Builder, Value, int, Value, Value | Number, str], None]
 
 
 @lowers(aten.scatter_reduce.two)
 def scatter_reduce(
-    b: Builder, x: Value, dim: int, at: Value, values: Value, reduce: str, *, include_self: bool = True
+    b: Builder, x: Value, dim: int, indices: Value, values: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    return _reduced(b, x, dim, at, values, reduce, include_self, _scattered)
+    return _reduced(b, x, dim, indices, values, reduce, include_self, _scatter_elements)
 
 
 @lowers(aten.index_reduce.default)
 def index_reduce(
-    b: Builder, x: Value, dim: int, at: Value, values: Value, reduce: str, *, include_self: bool = True
+    b: Builder, x: Value, dim: int, indices: Value, values: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    return _reduced(b, x, dim, at, values, reduce, include_self, _rows)
+    return _reduced(b, x, dim, indices, values, reduce, include_self, _scatter_slices)
 
 
 def _reduced(
-    b: Builder, x: Value, dim: int, at: Value, values: Value, reduce: str, include_self: bool, spread: Spread
+    b: Builder,
+    x: Value,
+    dim: int,
+    indices: Value,
+    values: Value,
+    reduce: str,
+    include_self: bool,
+    write: Write,
 ) -> Value:
-    name, nothing = _REDUCTIONS[reduce]
-    if x.dtype == torch.bool and (reduce == "mean" or spread is _rows):
-        raise Unsupported(f"{reduce} of bool")  # PyTorch has an error for it
+    name, neutral = _REDUCTIONS[reduce]
+    if x.dtype == torch.bool and (reduce == "mean" or write is _scatter_slices):
+        raise Unsupported(f"{reduce} is not defined for bool")  # the fallback raises PyTorch's own error
 
     def combine(table: Value) -> None:
-        if not include_self:  # what was there counts only where no value comes
-            start = nothing if isfinite(nothing) or not is_integer(table.dtype) else _limit(table.dtype, nothing)
-            spread(b, table, dim, at, start, "scatter")
-        spread(b, table, dim, at, values, name)
+        if not include_self:  # elements that an index names start from the neutral element
+            start = neutral if isfinite(neutral) or not is_integer(table.dtype) else _limit(table.dtype, neutral)
+            write(b, table, dim, indices, start, "scatter")
+        write(b, table, dim, indices, values, name)
         if reduce == "mean":
-            _divide_by_count(b, table, dim, at, include_self, spread)
+            _divide_by_count(b, table, dim, indices, include_self, write)
 
     return _accumulated(b, x, combine)
 
 
 def _limit(dtype: torch.dtype, towards: float) -> int:
-    """The smallest or largest integer that the card keeps."""
+    """The smallest or largest integer that the card stores for a dtype."""
     limits = torch.iinfo(torch.int32 if dtype == torch.int64 else dtype)
     return limits.max if towards > 0 else limits.min
 
 
-def _divide_by_count(b: Builder, table: Value, dim: int, at: Value, include_self: bool, spread: Spread) -> None:
+def _divide_by_count(b: Builder, table: Value, dim: int, indices: Value, include_self: bool, write: Write) -> None:
     integer = is_integer(table.dtype)
     count = b.full(table.size, int(include_self), torch.int64 if integer else torch.float32)
-    spread(b, count, dim, at, 1, "scatter_add")
+    write(b, count, dim, indices, 1, "scatter_add")
     if not include_self:
         count = b.pointwise("maximum", count, 1 if integer else 1.0, dtype=count.dtype)
     b.pointwise("floor_divide" if integer else "div", table, count, dtype=table.dtype, out=table)
@@ -342,13 +353,14 @@ def _divide_by_count(b: Builder, table: Value, dim: int, at: Value, include_self
 
 @lowers(aten.masked_scatter.default)
 def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
-    """The n-th place of the mask takes the n-th value. Too few of them is an index out of range."""
+    """The n-th element that the mask selects takes the n-th value; too few values are an index out of range."""
     if mask.dtype != torch.bool or not source.numel:
-        raise Unsupported("a mask of numbers, or no values to take")  # PyTorch has errors for them
+        # The fallback raises PyTorch's own error.
+        raise Unsupported("masked_scatter needs a bool mask and at least one value")
     size = broadcast([x.size, mask.size])
-    places = _flat(b, mask.expand(size))
-    rank = b.along("cumsum", places, 0, torch.int64)
-    nth = b.pointwise("where", places, b.pointwise("sub", rank, 1, dtype=torch.int64), 0, dtype=torch.int64)
+    selected = _flat(b, mask.expand(size))
+    count = b.along("cumsum", selected, 0, torch.int64)
+    nth = b.pointwise("where", selected, b.pointwise("sub", count, 1, dtype=torch.int64), 0, dtype=torch.int64)
     values = viewed(index(b, _flat(b, source), [nth]), aten.view.default, size)
     return b.pointwise("where", mask, values, x, dtype=b.meta.dtype)
 
@@ -361,8 +373,8 @@ def embedding_dense_backward(
     if scale_grad_by_freq:
         count = b.full([rows], 0.0, torch.float32)
         _put(b, count, [indices], 1.0, "scatter_add")
-        often = index(b, count, [indices])
-        gradient = b.pointwise("div", gradient, often.unsqueeze(len(often.size)), dtype=torch.float32)
+        frequency = index(b, count, [indices])
+        gradient = b.pointwise("div", gradient, frequency.unsqueeze(len(frequency.size)), dtype=torch.float32)
     table = b.full([rows, gradient.size[-1]], 0.0, torch.float32)
     _put(b, table, [indices], gradient, "scatter_add")
     if 0 <= padding_idx < rows:

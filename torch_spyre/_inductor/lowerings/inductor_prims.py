@@ -1,4 +1,4 @@
-"""Ops that Inductor defines for its own decompositions; they exist once it is loaded."""
+"""Lowerings of ops that Inductor defines for its own decompositions; the ops exist once Inductor is imported."""
 
 from __future__ import annotations
 

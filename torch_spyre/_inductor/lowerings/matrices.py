@@ -39,7 +39,7 @@ def vdot(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _added(b: Builder, bias: Value, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
-    """beta * bias + alpha * (x @ y), rounded once; a factor of 0 ignores what it is for."""
+    """beta * bias + alpha * (x @ y), rounded once. A term with the factor 0 is not read, so its NaNs do not count."""
     dtype = b.meta.dtype
     if alpha == 0:
         size = (*broadcast([x.size[:-2], y.size[:-2]]), x.size[-2], y.size[-1])
@@ -94,7 +94,7 @@ def addr(b: Builder, bias: Value, x: Value, y: Value, *, beta: Number = 1, alpha
 
 @lowers(aten.linalg_cross.default)
 def cross(b: Builder, x: Value, y: Value, *, dim: int = -1) -> Value:
-    """The two products of a component stay exact until their difference is rounded."""
+    """The two products of a component stay in fp32 until their difference is rounded."""
     out, dtype = b.like_meta(), b.meta.dtype
     dim %= len(out.size)
     inner = torch.float32 if dtype.is_floating_point else dtype

@@ -1,4 +1,4 @@
-"""Norms: fp32 inside, one rounding out."""
+"""Norms: computed in fp32 and rounded once, at the end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ aten = torch.ops.aten
 def layer_norm(
     b: Builder, x: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
-    out, centre, scale = normal(b, x, shape, weight, bias, eps, b.meta[0].dtype)
-    return out, b.cast(centre, b.meta[1].dtype), b.cast(scale, b.meta[2].dtype)
+    out, mean, scale = normal(b, x, shape, weight, bias, eps, b.meta[0].dtype)
+    return out, b.cast(mean, b.meta[1].dtype), b.cast(scale, b.meta[2].dtype)
 
 
 def normal(
@@ -31,16 +31,16 @@ def normal(
     eps: float,
     dtype: torch.dtype,
 ) -> tuple[Value, Value, Value]:
-    """The layer norm, the mean and the factor it used."""
+    """The layer norm, the mean, and the reciprocal standard deviation, all but the first in fp32."""
     dims = list(range(len(x.size) - len(shape), len(x.size)))
-    variance, centre = moments(b, x, dims, 0, True)
+    variance, mean = moments(b, x, dims, 0, True)
     scale = b.pointwise("rsqrt", b.pointwise("add", variance, eps, dtype=torch.float32), dtype=torch.float32)
-    centred = b.pointwise("sub", x, centre, dtype=torch.float32)
-    return _affine(b, b.pointwise("mul", centred, scale, dtype=torch.float32), weight, bias, dtype), centre, scale
+    centred = b.pointwise("sub", x, mean, dtype=torch.float32)
+    return _affine(b, b.pointwise("mul", centred, scale, dtype=torch.float32), weight, bias, dtype), mean, scale
 
 
 def _affine(b: Builder, x: Value, weight: Value | None, bias: Value | None, dtype: torch.dtype) -> Value:
-    """x * weight + bias, each where there is one, in one op."""
+    """x * weight + bias in one op; a weight or bias of None is left out."""
     if weight is not None and bias is not None:
         return b.pointwise("fma", x, weight, bias, dtype=dtype)
     if weight is not None:
@@ -63,15 +63,15 @@ def group_norm(
     eps: float,
 ) -> tuple[Value, Value, Value]:
     grouped = view(b, b.contiguous(x), [n, groups, channels // groups * inner])
-    variance, centre = moments(b, grouped, [2], 0, True)
+    variance, mean = moments(b, grouped, [2], 0, True)
     scale = b.pointwise("rsqrt", b.pointwise("add", variance, eps, dtype=torch.float32), dtype=torch.float32)
-    centred = b.pointwise("sub", grouped, centre, dtype=torch.float32)
+    centred = b.pointwise("sub", grouped, mean, dtype=torch.float32)
     normal = view(b, b.pointwise("mul", centred, scale, dtype=torch.float32), [n, channels, inner])
     weight, bias = (v.unsqueeze(-1) if v is not None else None for v in (weight, bias))
     out = view(b, _affine(b, normal, weight, bias, b.meta[0].dtype), x.size)
     return (
         out,
-        b.cast(view(b, centre, [n, groups]), b.meta[1].dtype),
+        b.cast(view(b, mean, [n, groups]), b.meta[1].dtype),
         b.cast(view(b, scale, [n, groups]), b.meta[2].dtype),
     )
 
@@ -87,7 +87,7 @@ def rms_norm(
 def rms_normal(
     b: Builder, x: Value, shape: Sequence[int], weight: Value | None, eps: float | None, dtype: torch.dtype
 ) -> tuple[Value, Value]:
-    """The norm and the factor it used."""
+    """The RMS norm, and the reciprocal root mean square in fp32."""
     dims = list(range(len(x.size) - len(shape), len(x.size)))
     squares = b.pointwise("square", x, dtype=torch.float32)
     eps = torch.finfo(x.dtype).eps if eps is None else eps

@@ -1,4 +1,4 @@
-"""Pointwise ops. Most are a row: the ATen op and the tile operation of the same meaning."""
+"""Pointwise ops. Most are one row of a table: the ATen op and the tile operation that computes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registry import lowers
 
 aten = torch.ops.aten
 
-# ATen packet -> tile operation of as many tensor (or scalar) inputs, without further arguments.
+# ATen packet -> tile operation with the same inputs (tensors or numbers) and no further arguments.
 _SAME = {
     **{
         getattr(aten, name): name
@@ -113,21 +113,21 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def compared(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A number is compared as an element of the other's dtype."""
+    """The inputs of a comparison; numbers are rounded to the 16-bit dtype of the tensor that they are compared with."""
     halves = [v.dtype for v in inputs if isinstance(v, Value) and v.dtype in (torch.float16, torch.bfloat16)]
     if not halves or all(isinstance(v, Value) for v in inputs):
         return inputs
     return tuple(v if isinstance(v, Value) else as_kept(v, halves[0]) for v in inputs)
 
 
-def _row(name: str) -> Callable[..., Value]:
+def _same_lowering(name: str) -> Callable[..., Value]:
     def lowering(b: Builder, *inputs: Any, **kwargs: Any) -> Value:
         if any(value is not None for value in kwargs.values()):
-            raise Unsupported(f"{name} with {', '.join(kwargs)}")
+            raise Unsupported(f"{name} with the arguments {', '.join(kwargs)}")
         if name == "mul" and b.meta.dtype == torch.bool:
             return result(b, "logical_and", *inputs)
         if name in ("remainder", "fmod") and b.meta.dtype == torch.bool:
-            raise Unsupported(f"{name} of bools")  # PyTorch has an error for it
+            raise Unsupported(f"{name} is not defined for bool")  # the fallback raises PyTorch's own error
         if name in _COMPARISONS:
             inputs = compared(inputs)
         if name in ("maximum", "minimum") and b.meta.dtype == torch.bool:
@@ -138,7 +138,7 @@ def _row(name: str) -> Callable[..., Value]:
 
 
 for _op, _name in _SAME.items():
-    lowers(_op)(_row(_name))
+    lowers(_op)(_same_lowering(_name))
 
 
 @lowers(aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor, aten.bitwise_not, aten.__and__, aten.__or__, aten.__xor__)
@@ -151,7 +151,7 @@ def bitwise(b: Builder, *inputs: Any) -> Value:
 
 
 def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: Number) -> Value:
-    """x + alpha * y, or minus."""
+    """x + alpha * y, or x - alpha * y."""
     if b.meta.dtype == torch.bool:
         return result(b, "logical_or" if name == "add" else "logical_xor", x, y if alpha else False)
     if alpha == 1:
@@ -160,7 +160,7 @@ def _scaled(b: Builder, name: str, x: Value | Number, y: Value | Number, alpha: 
     if b.meta.dtype.is_floating_point:
         return result(b, "fma", y, real(fitting(alpha, b.meta.dtype)), x)
     alpha = fitting(whole(alpha), b.meta.dtype)
-    return result(b, "add", x, b.pointwise("mul", y, alpha, dtype=b.meta.dtype))  # both wrap alike
+    return result(b, "add", x, b.pointwise("mul", y, alpha, dtype=b.meta.dtype))  # both ops wrap alike
 
 
 @lowers(aten.add)
@@ -176,7 +176,7 @@ def sub(b: Builder, x: Value | Number, y: Value | Number, *, alpha: Number = 1) 
 @lowers(aten.rsub)
 def rsub(b: Builder, x: Value, y: Value | Number, alpha: Number = 1) -> Value:
     if any(isinstance(v, bool) or isinstance(v, Value) and v.dtype == torch.bool for v in (x, y)):
-        raise Unsupported("a difference of bools")  # PyTorch has an error for it
+        raise Unsupported("subtraction is not defined for bool")  # the fallback raises PyTorch's own error
     return _scaled(b, "sub", y, x, alpha)
 
 
@@ -211,7 +211,7 @@ def round_(b: Builder, x: Value, *, decimals: int = 0) -> Value:
 def signbit(b: Builder, x: Value) -> Value:
     if is_integer(x.dtype) or x.dtype == torch.bool:
         return result(b, "lt", x, 0)
-    sign = b.pointwise("copysign", 1.0, x, dtype=x.dtype)  # a comparison would not see the sign of -0 and of NaN
+    sign = b.pointwise("copysign", 1.0, x, dtype=x.dtype)  # lt itself ignores the sign of -0 and of NaN
     return result(b, "lt", sign, 0.0)
 
 
@@ -231,38 +231,38 @@ def power(b: Builder, x: Value | Number, y: Value | Number) -> Value:
         return b.copy(b.cast(x, b.meta.dtype), stride=b.meta.stride())
     if y in (0.5, -0.5, -1):
         return result(b, {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}[y], x)
-    if b.meta.dtype == torch.float32 and abs(y) > 2**24 and y % 2 == 1:  # as fp32 it is even
+    if b.meta.dtype == torch.float32 and abs(y) > 2**24 and y % 2 == 1:  # odd, but even after rounding to fp32
         return result(b, "copysign", b.pointwise("pow", x, float(y), dtype=torch.float32), x)
     return result(b, "pow", x, float(y))
 
 
 @lowers(aten.angle.default)
 def angle(b: Builder, x: Value) -> Value:
-    """Of a real number: 0, pi, or NaN."""
-    turned = b.pointwise("where", b.pointwise("lt", x, 0, dtype=torch.bool), pi, 0.0, dtype=torch.float32)
+    """The angle of a real number: 0, pi, or NaN."""
+    angles = b.pointwise("where", b.pointwise("lt", x, 0, dtype=torch.bool), pi, 0.0, dtype=torch.float32)
     if not x.dtype.is_floating_point:
-        return b.cast(turned, b.meta.dtype, stride=b.meta.stride())
-    return result(b, "where", b.pointwise("isnan", x, dtype=torch.bool), x, turned)
+        return b.cast(angles, b.meta.dtype, stride=b.meta.stride())
+    return result(b, "where", b.pointwise("isnan", x, dtype=torch.bool), x, angles)
 
 
 @lowers(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
 def isin(b: Builder, x: Any, wanted: Any, *, assume_unique: bool = False, invert: bool = False) -> Value:
-    """Every element against every wanted one: of many, sorting them on the host is less work."""
+    """Compares every element with every test element; many test elements are left to the host, which sorts them."""
     if isinstance(wanted, Value) and wanted.numel > 64:
-        raise Unsupported(f"isin among {wanted.numel} elements")
-    name, folded = ("ne", "all") if invert else ("eq", "any")
+        raise Unsupported(f"isin with {wanted.numel} test elements; the card compares with at most 64")
+    name, fold = ("ne", "all") if invert else ("eq", "any")
     if not isinstance(wanted, Value):
         return result(b, name, *compared((x, wanted)))
-    every = replace(b.contiguous(wanted), size=(wanted.numel,), stride=(1,))
-    apart = x.unsqueeze(-1) if isinstance(x, Value) else x
-    equal = b.pointwise(name, *compared((apart, every)), dtype=torch.bool)
-    return b.reduce(folded, equal, [-1], False, torch.bool)
+    flat = replace(b.contiguous(wanted), size=(wanted.numel,), stride=(1,))
+    column = x.unsqueeze(-1) if isinstance(x, Value) else x
+    matches = b.pointwise(name, *compared((column, flat)), dtype=torch.bool)
+    return b.reduce(fold, matches, [-1], False, torch.bool)
 
 
 @lowers(aten.polygamma.default)
 def polygamma(b: Builder, order: int, x: Value) -> Value:
     if order:
-        raise Unsupported(f"polygamma of order {order}")
+        raise Unsupported(f"polygamma of order {order}; the card computes order 0")
     return result(b, "digamma", x)
 
 
@@ -299,13 +299,13 @@ def clamp(b: Builder, x: Value, *bounds: Any, min: Any = None, max: Any = None) 
 
 
 def _clamped(b: Builder, x: Value, low: Number, high: Number) -> Value:
-    """Between bounds that are elements of the result's dtype."""
+    """A clamp whose bounds are rounded to the dtype of the result."""
     dtype = b.meta.dtype
     return result(b, "clamp", x, parameters=(as_kept(fitting(low, dtype), dtype), as_kept(fitting(high, dtype), dtype)))
 
 
 def _is_nan(bound: Any) -> bool:
-    return isinstance(bound, float) and not is_open(bound) and isnan(bound)  # open ones are numbers
+    return isinstance(bound, float) and not is_open(bound) and isnan(bound)  # a runtime scalar is no NaN here
 
 
 @lowers(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
@@ -344,7 +344,7 @@ def softplus(b: Builder, x: Value, beta: Number = 1, threshold: Number = 20) -> 
 @lowers(aten.elu.default)
 def elu(b: Builder, x: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     if input_scale != 1:
-        raise Unsupported("elu with an input scale")
+        raise Unsupported("elu with an input_scale other than 1")
     if scale == 1:
         return result(b, "elu", x, parameters=(alpha,))
     return result(b, "mul", b.pointwise("elu", x, dtype=torch.float32, parameters=(alpha,)), real(scale))
@@ -379,7 +379,7 @@ def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
 
 
 def _combined(b: Builder, name: str, x: Value, y: Value, z: Value, value: Number) -> Value:
-    """x + value * (y op z), with the inner result kept in fp32."""
+    """x + value * (y op z); (y op z) stays in fp32."""
     if is_integer(b.meta.dtype):
         dtype = b.meta.dtype
         inner = b.pointwise("mul", b.pointwise(name, y, z, dtype=dtype), whole(value), dtype=dtype)

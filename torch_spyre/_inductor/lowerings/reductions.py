@@ -1,4 +1,4 @@
-"""Folds over dimensions, scans, positions, topk."""
+"""Reductions: folds over dimensions, positions of extremes, scans, topk, variances and softmax."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def prod(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, *, dtype:
     return fold(b, "prod", x, dim, keepdim, b.meta.dtype)
 
 
-def _check_some(x: Value, dim: Any) -> None:
+def _check_not_empty(x: Value, dim: Any) -> None:
     if any(x.size[d] == 0 for d in _dims(x, dim) if x.size):
-        raise Unsupported("there is nothing to choose from")  # PyTorch has an error for it
+        raise Unsupported("a maximum or minimum over no elements")  # the fallback raises PyTorch's own error
 
 
 def _extreme(b: Builder, name: str, x: Value, dim: Any, keepdim: bool) -> Value:
-    _check_some(x, dim)
+    _check_not_empty(x, dim)
     if x.dtype == torch.bool:
         name = {"amax": "any", "amin": "all"}[name]
     if is_integer(x.dtype):
@@ -89,7 +89,7 @@ def all_(b: Builder, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
 def _position(b: Builder, name: str, x: Value, dim: int | None, keepdim: bool) -> Value:
     if not x.size:
         return b.full([], 0, torch.int64)
-    _check_some(x, dim)
+    _check_not_empty(x, dim)
     return b.position(name, x, _dims(x, dim), keepdim)
 
 
@@ -133,7 +133,7 @@ def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None)
 @lowers(aten._logcumsumexp.default, aten.logcumsumexp.default)
 def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
     if not x.dtype.is_floating_point:
-        raise Unsupported(f"logarithms of {x.dtype}")  # PyTorch has an error for it
+        raise Unsupported(f"logcumsumexp is not defined for {x.dtype}")  # the fallback raises PyTorch's own error
     return b.along("logcumsumexp", x, dim, b.meta.dtype)
 
 
@@ -152,25 +152,25 @@ def cummin(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
 
 
 def moments(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -> tuple[Value, Value]:
-    """Variance and mean, fp32."""
+    """Variance and mean, in fp32."""
     if not x.size:
         x, dim, keepdim = x.unsqueeze(0), None, False
     dims = _dims(x, dim)
-    centre = b.total("mean", x, dims, True, torch.float32, of=x.dtype)
-    centred = b.pointwise("sub", x, centre, dtype=torch.float32)
+    mean = b.total("mean", x, dims, True, torch.float32, of=x.dtype)
+    centred = b.pointwise("sub", x, mean, dtype=torch.float32)
     squares = b.pointwise("square", centred, dtype=torch.float32)
-    count = x.numel // max(centre.numel, 1)
+    count = x.numel // max(mean.numel, 1)
     total = b.total("sum", squares, dims, keepdim, torch.float32, of=x.dtype)
     divisor = max(count - float(correction), 0.0)
     variance = b.pointwise("div", total, divisor, dtype=torch.float32)
     if not keepdim:
         kept = [i for i in range(len(x.size)) if i not in [d % len(x.size) for d in dims]]
-        centre = centre.permute(kept)
-    return variance, centre
+        mean = mean.permute(kept)
+    return variance, mean
 
 
 def _variance(b: Builder, x: Value, dim: Any, correction: Number, keepdim: bool) -> Value:
-    """fp32; of fp32 as PyTorch has it on the CPU, in fp64 and rounded once."""
+    """The variance in fp32. That of fp32 elements is computed in fp64 and rounded once, as PyTorch does on the CPU."""
     dims = _dims(x, dim)
     count = math.prod(x.size[d] for d in dims)
     if x.dtype not in SINGLE or count < 2 or count <= float(correction):
@@ -208,8 +208,8 @@ def var_mean(
     b: Builder, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
     variance = _variance(b, x, dim, _correction(None, correction), keepdim)
-    centre = b.total("mean", x, _dims(x, dim), keepdim, torch.float32, of=x.dtype) if x.size else x
-    return b.cast(variance, b.meta[0].dtype), b.cast(centre, b.meta[1].dtype)
+    mean = b.total("mean", x, _dims(x, dim), keepdim, torch.float32, of=x.dtype) if x.size else x
+    return b.cast(variance, b.meta[0].dtype), b.cast(mean, b.meta[1].dtype)
 
 
 @lowers(aten._softmax.default)

@@ -1,4 +1,4 @@
-"""Which ATen ops have a lowering: a function of the builder and the op's own arguments, tensors as Values."""
+"""The registry of lowerings: functions of the builder and an op's own arguments, with tensors as Values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {}
 
 
 def lowers(*ops: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> Callable[[Lowering], Lowering]:
-    """Registers a lowering; for a packet, all of its overloads that make new tensors."""
+    """Registers a lowering of these ops; of a packet, for all overloads that return new tensors."""
 
     def register(lowering: Lowering) -> Lowering:
         for op in ops:

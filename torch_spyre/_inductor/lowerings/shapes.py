@@ -1,4 +1,4 @@
-"""Ops that put tensors together: cat, pad, scatter into slices."""
+"""Ops that assemble tensors: concatenation, padding, repetition, and the scatter variants of views."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ aten = torch.ops.aten
 def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     out = b.like_meta()
     if not out.size:
-        raise Unsupported("tensors without dimensions")  # PyTorch has an error for it
+        raise Unsupported("cat of tensors without dimensions")  # the fallback raises PyTorch's own error
     tensors = [t for t in tensors if t.size != (0,) or len(out.size) == 1]
-    at = 0
+    start = 0
     for tensor in tensors:
         length = tensor.size[dim]
         if length:
-            b.copy(tensor, out.narrow(dim % len(out.size), at, length))
-        at += length
+            b.copy(tensor, out.narrow(dim % len(out.size), start, length))
+        start += length
     return out
 
 
@@ -36,7 +36,7 @@ def stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def pad(b: Builder, x: Value, padding: Sequence[int], value: Number) -> Value:
-    """Padding in PyTorch's order: last dimension first, before and after."""
+    """``padding`` is in PyTorch's order: before and after the last dimension, then those of the dimension before it."""
     rank, size, inner = len(x.size), list(x.size), x
     starts = [0] * rank
     for i in range(len(padding) // 2):
@@ -60,7 +60,7 @@ def constant_pad_nd(b: Builder, x: Value, padding: Sequence[int], value: Number 
 
 
 def _scattered(b: Builder, x: Value, source: Value, op: Any, *args: Any) -> Value:
-    """A copy of x with ``source`` in one of its views."""
+    """A copy of x in which the view that ``op`` takes holds ``source``."""
     out = b.copy(x, b.like_meta())
     b.copy(source, viewed(out, op, *args))
     return out
@@ -94,7 +94,7 @@ def as_strided_scatter(
 ) -> Value:
     out = b.copy(x, b.like_meta())
     if tuple(out.stride) != b.meta.stride():
-        raise Unsupported("as_strided_scatter into a tensor with gaps")
+        raise Unsupported("as_strided_scatter into a tensor whose strides leave gaps")
     b.copy(source, replace(out, size=tuple(size), stride=tuple(stride), offset=storage_offset or 0))
     return out
 
@@ -103,7 +103,7 @@ def as_strided_scatter(
 def repeat(b: Builder, x: Value, repeats: Sequence[int]) -> Value:
     while len(x.size) < len(repeats):
         x = x.unsqueeze(0)
-    # Each dimension becomes (times, size); both are loops over the same values.
+    # Each dimension becomes two, (repeats, size); the first has stride 0 and reads the same elements again.
     size = [n for pair in zip(repeats, x.size, strict=True) for n in pair]
     tiled = x
     for i in reversed(range(len(repeats))):

@@ -1,4 +1,4 @@
-"""Views: another size, stride and offset on the same buffer. PyTorch's own meta kernels say which."""
+"""Views: another size, stride and offset on the same buffer, as PyTorch's own meta kernels compute them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ aten = torch.ops.aten
 
 
 def viewed(x: Value, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The Value(s) that a view op gives. Raises what PyTorch raises where the strides do not allow it."""
-    host = torch.empty_strided(x.size, x.stride, device="meta", dtype=x.dtype)
-    found = op(host, *args, **kwargs)
-    if isinstance(found, torch.Tensor):
-        return _value(x, found)
-    return [_value(x, view) for view in found]
+    """The Value, or the list of Values, that a view op returns. Raises PyTorch's own error if no view is possible."""
+    meta = torch.empty_strided(x.size, x.stride, device="meta", dtype=x.dtype)
+    views = op(meta, *args, **kwargs)
+    if isinstance(views, torch.Tensor):
+        return _value(x, views)
+    return [_value(x, view) for view in views]
 
 
 def _value(x: Value, view: torch.Tensor) -> Value:
@@ -70,7 +70,7 @@ for _op in _VIEWS:
     aten.view_copy.default,
 )
 def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
-    """A view where the strides allow one, else of a contiguous copy."""
+    """A view if the strides allow one, otherwise a view of a contiguous copy."""
     size = list(size)
     if -1 in size:
         rest = 1
@@ -86,12 +86,12 @@ def view(b: Builder, x: Value, size: Sequence[int], *_: Any) -> Value:
 
 
 def _strides_as(x: Value, size: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of ``x`` seen in another size; None where no strides say it."""
+    """The strides of ``x`` viewed in another size; None if no strides describe that view."""
     dims = [(n, s) for n, s in zip(x.size, x.stride, strict=True) if n != 1]
     strides: list[int] = []
     wanted = list(size)
     while dims:
-        # Dimensions that go on evenly count as one.
+        # Dimensions that are contiguous with each other are merged into one.
         n, step = dims.pop()
         while dims and dims[-1][1] == n * step:
             n *= dims.pop()[0]
@@ -108,7 +108,7 @@ def _strides_as(x: Value, size: Sequence[int]) -> tuple[int, ...] | None:
 def as_strided(
     b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """Offsets count from the beginning of the storage; a value inside a kernel begins there."""
+    """The offset counts from the start of the storage; a tensor that is made inside the kernel starts there."""
     if b.root is not None:
         return replace(b.root, size=tuple(size), stride=tuple(stride), offset=storage_offset or 0)
     offset = x.offset if storage_offset is None else storage_offset - b.storage_offset(x)
@@ -117,7 +117,7 @@ def as_strided(
 
 @lowers(aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default, torch.ops.prims.clone.default)
 def clone(b: Builder, x: Value, *, memory_format: torch.memory_format | None = None) -> Value:
-    """What a kernel computes does not change afterwards: a clone is the same value."""
+    """The value itself. The partition copies it if it leaves the kernel, or if one of the two is changed in place."""
     return x
 
 

@@ -1,4 +1,4 @@
-"""What convolutions and pools look through: windows, as a view of the padded input."""
+"""The windows of convolutions and pools, as a view of the padded input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .shapes import pad
 
 @dataclass(frozen=True)
 class Windows:
-    """Of the last dimensions, in their order: how many windows, how long, how far apart, and from where on."""
+    """The geometry of windows along the last dimensions: their number, length, distance, padding and dilation."""
 
     out: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -29,7 +29,7 @@ class Windows:
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
     ) -> Windows:
-        """With PyTorch's short forms: one number for all dimensions, and no stride where windows touch."""
+        """Expands PyTorch's short forms: one number for all dimensions; an empty stride, which is the kernel's size."""
 
         def each(given: Sequence[int]) -> tuple[int, ...]:
             return tuple(given) * len(out) if len(given) == 1 else tuple(given)
@@ -37,28 +37,29 @@ class Windows:
         return Windows(tuple(out), each(kernel), each(stride or kernel), each(padding), each(dilation))
 
     def view(self, b: Builder, x: Value, fill: Number) -> Value:
-        """``[..., *out, *kernel]``; places outside of the input hold ``fill``."""
+        """A view ``[..., *out, *kernel]``, in which padding holds ``fill``."""
         rank = len(self.out)
-        around: list[int] = []
+        pads: list[int] = []
         for n, out, kernel, stride, before, dilation in zip(
             x.size[-rank:], self.out, self.kernel, self.stride, self.padding, self.dilation, strict=True
         ):
             reach = (out - 1) * stride + (kernel - 1) * dilation + 1
-            around = [before, max(reach - before - n, 0), *around]
-        if any(around):
-            x = pad(b, x, around, fill)
-        steps = x.stride[-rank:]
-        apart = tuple(s * n for s, n in zip(steps, self.stride, strict=True))
-        inside = tuple(s * n for s, n in zip(steps, self.dilation, strict=True))
-        return replace(x, size=(*x.size[:-rank], *self.out, *self.kernel), stride=(*x.stride[:-rank], *apart, *inside))
+            pads = [before, max(reach - before - n, 0), *pads]
+        if any(pads):
+            x = pad(b, x, pads, fill)
+        element = x.stride[-rank:]
+        between = tuple(s * n for s, n in zip(element, self.stride, strict=True))
+        within = tuple(s * n for s, n in zip(element, self.dilation, strict=True))
+        size = (*x.size[:-rank], *self.out, *self.kernel)
+        return replace(x, size=size, stride=(*x.stride[:-rank], *between, *within))
 
     def copy(self, b: Builder, x: Value, fill: Number) -> Value:
-        """:meth:`view`, with overlapping places in memory of their own.
+        """:meth:`view` as a copy in which elements of overlapping windows no longer share memory.
 
-        The windows of a row lie side by side: folding a window then is folding rows, stick by stick.
+        The windows of a row are the innermost dimension, so that a fold over a window combines whole sticks.
         """
         windows, rank = self.view(b, x, fill), len(self.out)
-        if self.out[-1] < self.kernel[-1]:  # a long window folds well as it is, and few of them fill no stick
+        if self.out[-1] < self.kernel[-1]:  # long windows need no copy; few windows fill no stick
             return windows
         lead = len(windows.size) - 2 * rank
         last = lead + rank - 1
@@ -68,7 +69,7 @@ class Windows:
 
 
 def least(dtype: torch.dtype) -> Number:
-    """What no maximum prefers to anything; int64 has 32 bits on the card."""
+    """The neutral element of a maximum; int64 has 32 bits on the card."""
     if is_integer(dtype):
         return max(torch.iinfo(dtype).min, -(2**31))
     return -float("inf")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import cast
 
 from ... import _C
 from ...card import description
 from ...ir.step import compute_step
+from ...kernel_types import Constant, Operand, Step
 from ..layout.device_ir import DeviceOp, Plan
 from ..loop_ir import Access
 from .slicing_limits import byte_strides
 
 # (slices, which of the operands lie in LX, the output last)
 Choice = tuple[tuple[int, ...], tuple[bool, ...]]
-_ANY_CONSTANT = {"value": 1.0, "format": "IEEE_FP32"}
+_ANY_CONSTANT: Constant = {"value": 1.0, "format": "IEEE_FP32"}
 
 
 class Costs:
@@ -74,15 +75,16 @@ class Costs:
 class _Template:
     """The step of an op without its division, and without the places of its operands."""
 
-    step: dict[str, Any]
+    step: Step
     positions: list[int]  # of the op's operands among those of the step, which begins with the output
     fresh: int = -1  # the operand that the op before has written; -1: none
 
-    def placed(self, slices: tuple[int, ...], in_lx: tuple[bool, ...]) -> dict[str, Any]:
+    def placed(self, slices: tuple[int, ...], in_lx: tuple[bool, ...]) -> Step:
         operands = list(self.step["operands"])
         for number, (position, is_in_lx) in enumerate(zip(self.positions, in_lx, strict=True)):
-            operands[position] = operands[position] | ({"lx": 0} if is_in_lx else {"argument": number})
-        return self.step | {"slices": list(slices), "operands": operands}
+            operand = cast(Operand, operands[position])
+            operands[position] = {**operand, "lx": 0} if is_in_lx else {**operand, "argument": number}
+        return {**self.step, "slices": list(slices), "operands": operands}
 
     def fresh_position(self, in_lx: tuple[bool, ...]) -> int:
         """Which operand of the step was written just before, if that is in device memory."""
@@ -90,14 +92,16 @@ class _Template:
 
 
 def _template(plan: Plan, op: DeviceOp, fresh: int = -1) -> _Template:
-    walked = []
-    for access, operand, strides in zip(op.accesses(), op.operands, byte_strides(plan, op), strict=True):
-        fields = {"format": plan.layouts[access.buffer].device_dtype.name, "strides": strides}
-        walked.append(fields | ({"stick": operand.stick} if operand.stick >= 0 else {}))
+    walked: list[Operand] = []
+    for access, coordinates, strides in zip(op.accesses(), op.operands, byte_strides(plan, op), strict=True):
+        operand: Operand = {"format": plan.layouts[access.buffer].device_dtype.name, "strides": strides}
+        if coordinates.stick >= 0:
+            operand["stick"] = coordinates.stick
+        walked.append(operand)
     read = iter(walked[:-1])
     inputs = [next(read) if isinstance(each, Access) else _ANY_CONSTANT for each in op.loop_op.ins]
     # The time of an op does not depend on its parameters, except on whether attention is causal.
-    constants = [1.0, *op.parameters[1:]] if op.loop_op.row.is_attention else []
+    constants = [1.0, *cast(Sequence[float], op.parameters[1:])] if op.loop_op.row.is_attention else []
     step = compute_step(op.loop_op.row, op.counts, (), [walked[-1], *inputs], reduced=op.reduced, constants=constants)
     positions = [1 + i for i, each in enumerate(op.loop_op.ins) if isinstance(each, Access)]
     return _Template(step, [*positions, 0], fresh)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from ...kernel_types import PlannerReport
 
 # The plans that a proof covers: all of these ops in these layouts, or only those that divide ops as some candidates do,
 # that divide equal layers alike, or that move buffers over the ring only between some. A search proves nothing.
@@ -23,7 +24,7 @@ class Optimality:
             raise ValueError(f"scope {self.scope!r}: expected some of {LIMITS}")
 
 
-def report(objective_us: float, known: Optimality, bound_us: float, seconds: float) -> dict[str, Any]:
+def report(objective_us: float, known: Optimality, bound_us: float, seconds: float) -> PlannerReport:
     """``bound_us`` holds for all plans and is 0 if it was not computed; it serves where nothing better is proved."""
     best = known.bound_us if known.scope else bound_us
     return {

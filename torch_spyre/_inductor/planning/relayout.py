@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 from ... import _C
 from ...card.description import STICK_BYTES
 from ...ir.coordinates import device_strides
 from ...ir.step import compute_step
+from ...kernel_types import Operand
 from ...ops.table import OPS
 from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan, ceil_div
@@ -100,9 +100,10 @@ def relayout_us(plan: Plan, copy: DeviceOp) -> float:
     """What the clock says of such a copy."""
     buffer, (source, target) = copy.loop_op.out.buffer, copy.operands
     fetched = _operand(plan, buffer, source, source.inside(copy.across), copy.counts)
+    fetched["core_strides"] = list(copy.across)
     operands = [
         _operand(plan, buffer, target, target.steps, points_of(copy, copy.slices)),
-        fetched | {"core_strides": list(copy.across)},
+        fetched,
     ]
     return _C.time_of_steps([compute_step(OPS["copy"], copy.counts, copy.slices, operands)])[0]
 
@@ -240,7 +241,7 @@ def _copy(
     return DeviceOp(op, counts, list(range(len(counts))), [operand(), operand()], 0, slices, across=across)
 
 
-def _operand(plan: Plan, buffer: str, at: Coordinates, rows: list[list[int]], points: Sequence[int]) -> dict[str, Any]:
+def _operand(plan: Plan, buffer: str, at: Coordinates, rows: list[list[int]], points: Sequence[int]) -> Operand:
     """An operand of a step, at the beginning of LX, of no more than these points need."""
     layout = plan.layouts[buffer]
     elements, size = layout.device_size[-1], [1] * len(at.constant)
@@ -251,7 +252,7 @@ def _operand(plan: Plan, buffer: str, at: Coordinates, rows: list[list[int]], po
             size[at.tile_dim] += ceil_div(count, elements) - 1
     bytes_ = device_strides([*size[:-1], elements], elements)
     strides = [sum(a * b for a, b in zip(row, bytes_, strict=True)) for row in rows]
-    operand: dict[str, Any] = {"lx": 0, "format": layout.device_dtype.name, "strides": strides}
+    operand: Operand = {"lx": 0, "format": layout.device_dtype.name, "strides": strides}
     if at.stick >= 0:
         strides[at.stick] = bytes_[at.tile_dim] if at.tile_dim >= 0 else STICK_BYTES
         operand["stick"] = at.stick

@@ -26,6 +26,7 @@
 #include "card/program/use_of_units.h"
 #include "card/program/validate.h"
 #include "card/runtime/submission.h"
+#include "card/runtime/tensor_info.h"
 #include "card/telemetry/meter.h"
 #include "card/telemetry/publisher.h"
 

@@ -118,11 +118,12 @@ void bind_kernels(py::module_& m) {
       "bound_by",
       [](bool on_matrix_unit, double start_us, double compute_us, double memory_us, double ring_us,
          int64_t dram_bytes) {
-        const spyre::StepTime time{.begin_ns = 1000 * start_us,
-                                   .compute_ns = 1000 * compute_us,
-                                   .memory_ns = 1000 * memory_us,
-                                   .ring_ns = 1000 * ring_us,
-                                   .bytes_read = dram_bytes};
+        spyre::StepTime time;
+        time.begin_ns = 1000 * start_us;
+        time.compute_ns = 1000 * compute_us;
+        time.memory_ns = 1000 * memory_us;
+        time.ring_ns = 1000 * ring_us;
+        time.bytes_read = dram_bytes;
         return card(-1).clock().bound_by(time, on_matrix_unit);
       },
       py::arg("on_matrix_unit"), py::arg("start_us"), py::arg("compute_us"), py::arg("memory_us"), py::arg("ring_us"),

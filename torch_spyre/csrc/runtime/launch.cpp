@@ -1,6 +1,5 @@
 #include "runtime/launch.h"
 
-#include "card/runtime/tensor_info.h"
 #include "runtime/calls/blocking.h"
 #include "runtime/calls/logging.h"
 #include "runtime/device/device.h"

@@ -1,4 +1,4 @@
-"""ATen to ATen, a file per family: ops that the card lacks, written with ops that it has.
+"""Decompositions: ATen ops that the card lacks, written with ATen ops that it has; a file per family.
 
 :mod:`.table` combines them with PyTorch's own decompositions.
 """

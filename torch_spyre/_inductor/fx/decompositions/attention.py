@@ -25,13 +25,13 @@ def attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What nn.MultiheadAttention calls when nothing needs a gradient."""
+    """The op that nn.MultiheadAttention calls when no gradient is needed."""
     linear = torch.nn.functional.linear
     parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
     q, k, v = (linear(x, w, b).unflatten(-1, (num_head, -1)).transpose(1, 2) for x, w, b in parts)
     scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
     if mask is not None:
-        if mask_type == 1:  # which keys are padding
+        if mask_type == 1:  # a mask of the keys that are padding
             mask = mask[:, None, None, :]
         scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(-1)
@@ -64,7 +64,7 @@ def encoder_layer(
     mask: torch.Tensor | None = None,
     mask_type: int | None = None,
 ) -> torch.Tensor:
-    """What nn.TransformerEncoderLayer calls when nothing needs a gradient."""
+    """The op that nn.TransformerEncoderLayer calls when no gradient is needed."""
     linear, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm
 
     def attend(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Transposed convolutions, and the gradients of convolutions, as convolutions and products."""
+"""Transposed convolutions and gradients of convolutions, written as convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 def spread(x: torch.Tensor, dim: int, step: int) -> torch.Tensor:
-    """Elements ``step`` apart, with zeros in between."""
+    """x with its elements ``step`` apart along ``dim``, and zeros in between."""
     if step == 1 or x.shape[dim] == 0:
         return x
     size = list(x.shape)
@@ -71,8 +71,8 @@ def convolution_backward(
     elif output_mask[0]:
         of_x = _transposed(gradient, weight, None, x.shape[2:], *window)
     if output_mask[1]:
-        seen, by = (gradient, x) if transposed else (x, gradient)
-        of_weight = _of_weight(by, seen, weight.shape, *window)
+        windowed, factor = (gradient, x) if transposed else (x, gradient)
+        of_weight = _of_weight(factor, windowed, weight.shape, *window)
     return of_x, of_weight, gradient.sum([0, *spatial]) if output_mask[2] else None
 
 
@@ -90,17 +90,17 @@ def _transposed(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """A convolution of the input, its elements ``stride`` apart, with the filters turned round."""
+    """A convolution of the input, with its elements moved ``stride`` apart, with the flipped filters."""
     spatial = range(2, x.dim())
     pads: list[int] = []
     for dim, n, step, pad, space in zip(spatial, size, stride, padding, dilation, strict=True):
         x = spread(x, dim, step)
         reach = space * (weight.shape[dim] - 1)
         pads = [reach - pad, n + pad - x.shape[dim], *pads]
-    turned = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*spatial)
-    still, ones = [0] * len(spatial), [1] * len(spatial)
+    flipped = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*spatial)
+    zeros, ones = [0] * len(spatial), [1] * len(spatial)
     x = torch.nn.functional.pad(x, pads)
-    return aten.convolution(x, turned, bias, ones, still, dilation, False, still, groups)
+    return aten.convolution(x, flipped, bias, ones, zeros, dilation, False, zeros, groups)
 
 
 def _of_weight(
@@ -112,19 +112,19 @@ def _of_weight(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """The windows that the filters saw times the gradient."""
+    """The matrix product of the windows that the filters were applied to and the gradient."""
     x = torch.nn.functional.pad(x, [p for n in reversed(padding) for p in (n, n)]).contiguous()
-    steps, inside, out = x.stride(), size[1], gradient.shape[2:]
+    strides, channels, out = x.stride(), size[1], gradient.shape[2:]
     windows = x.as_strided(
-        (groups, inside, *size[2:], x.shape[0], *out),
+        (groups, channels, *size[2:], x.shape[0], *out),
         (
-            inside * steps[1],
-            steps[1],
-            *(s * n for s, n in zip(steps[2:], dilation, strict=True)),
-            steps[0],
-            *(s * n for s, n in zip(steps[2:], stride, strict=True)),
+            channels * strides[1],
+            strides[1],
+            *(s * n for s, n in zip(strides[2:], dilation, strict=True)),
+            strides[0],
+            *(s * n for s, n in zip(strides[2:], stride, strict=True)),
         ),
     )
-    columns = windows.reshape(groups, inside * prod(size[2:]), -1)
+    columns = windows.reshape(groups, channels * prod(size[2:]), -1)
     rows = gradient.transpose(0, 1).reshape(groups, size[0] // groups, -1)
     return (columns @ rows.mT).mT.reshape(size)

@@ -1,4 +1,4 @@
-"""Tensors that are made of numbers."""
+"""Factory functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 @decomposes(aten.linspace.default)
 def linspace(start: float, end: float, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
-    """ATen takes the bounds in the dtype of the result before it divides the way between them, unlike PyTorch's own."""
+    """ATen converts integer bounds to the dtype of the result first; PyTorch's decomposition does not."""
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         start, end = int(start), int(end)
     made: torch.Tensor = decomposition_table[aten.linspace.default](start, end, steps, dtype=dtype, **options)
@@ -26,11 +26,11 @@ def linspace(start: float, end: float, steps: int, *, dtype: torch.dtype | None 
     *(aten.logspace.Tensor_Tensor, aten.logspace.Tensor_Scalar, aten.logspace.Scalar_Tensor),
 )
 def between_tensors(*args: Any, **options: Any) -> Any:
-    """PyTorch's own computes in float64, which the card has not."""
+    """Not decomposed: PyTorch's decomposition computes in float64, which the card lacks."""
     return NotImplemented
 
 
 @decomposes(aten.tril_indices.default, aten.triu_indices.default)
-def of_a_triangle(*args: Any, **options: Any) -> Any:
-    """PyTorch's own takes roots in float64, which the card has not."""
+def triangle_indices(*args: Any, **options: Any) -> Any:
+    """Not decomposed: PyTorch's decomposition takes square roots in float64, which the card lacks."""
     return NotImplemented

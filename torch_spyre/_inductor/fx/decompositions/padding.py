@@ -1,4 +1,4 @@
-"""Gradients of padding: an element sums what its copies got."""
+"""Gradients of padding: the gradient of an element is the sum of the gradients of its copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .registry import decomposes
 
 aten = torch.ops.aten
 
-Places = Callable[[torch.Tensor, int], torch.Tensor]  # of the copy at each place, for a dimension of n elements
+Source = Callable[[torch.Tensor, int], torch.Tensor]  # (padded positions, n) -> which of n elements is copied there
 
 
 @decomposes(
@@ -31,11 +31,11 @@ def reflection_pad_backward(gradient: torch.Tensor, x: torch.Tensor, padding: Se
     return _summed(gradient, x, padding, lambda at, n: n - 1 - (n - 1 - at.abs()).abs())
 
 
-def _summed(gradient: torch.Tensor, x: torch.Tensor, padding: Sequence[int], places: Places) -> torch.Tensor:
+def _summed(gradient: torch.Tensor, x: torch.Tensor, padding: Sequence[int], source: Source) -> torch.Tensor:
     dtype, gradient = gradient.dtype, gradient.to(torch.float32)
     for i, before in enumerate(padding[::2]):
         dim = x.dim() - 1 - i
-        at = places(torch.arange(gradient.shape[dim], device=x.device) - before, x.shape[dim])
+        indices = source(torch.arange(gradient.shape[dim], device=x.device) - before, x.shape[dim])
         size = [*gradient.shape[:dim], x.shape[dim], *gradient.shape[dim + 1 :]]
-        gradient = gradient.new_zeros(size).index_add(dim, at, gradient)
+        gradient = gradient.new_zeros(size).index_add(dim, indices, gradient)
     return gradient.to(dtype)

@@ -1,4 +1,4 @@
-"""Gradients of pools."""
+"""Gradients of pooling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _of_average(
     count_include_pad: bool,
     divisor: int | None,
 ) -> torch.Tensor:
-    """Every place sums the gradients of the windows that saw it: a pool of the gradients, ``stride`` apart."""
+    """The gradient of an element is a sum over the windows that contain it: a pool of the spread gradients."""
     kernel, padding = ([*v] * rank if len(v) == 1 else [*v] for v in (kernel, padding))
     stride = kernel if not stride else [*stride] * rank if len(stride) == 1 else stride
     size, dtype = x.shape[-rank:], gradient.dtype
@@ -60,26 +60,26 @@ def _of_average(
 
 @decomposes(aten.max_pool2d_with_indices_backward.default)
 def max_pool2d_backward(gradient: torch.Tensor, x: torch.Tensor, *window: torch.Tensor) -> torch.Tensor:
-    return _to_places(gradient, x, window[-1], 2)
+    return _scattered_to(gradient, x, window[-1], 2)
 
 
 @decomposes(aten.max_pool3d_with_indices_backward.default)
 def max_pool3d_backward(gradient: torch.Tensor, x: torch.Tensor, *window: torch.Tensor) -> torch.Tensor:
-    return _to_places(gradient, x, window[-1], 3)
+    return _scattered_to(gradient, x, window[-1], 3)
 
 
 @decomposes(aten.adaptive_max_pool2d_backward.default)
 def adaptive_max_pool2d_backward(gradient: torch.Tensor, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    return _to_places(gradient, x, indices, 2)
+    return _scattered_to(gradient, x, indices, 2)
 
 
 @decomposes(aten.adaptive_max_pool3d_backward.default)
 def adaptive_max_pool3d_backward(gradient: torch.Tensor, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    return _to_places(gradient, x, indices, 3)
+    return _scattered_to(gradient, x, indices, 3)
 
 
-def _to_places(gradient: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, rank: int) -> torch.Tensor:
-    """Gradients where the maxima were."""
+def _scattered_to(gradient: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, rank: int) -> torch.Tensor:
+    """Adds each gradient to the element that was the maximum."""
     flat = gradient.new_zeros(*x.shape[:-rank], prod(x.shape[-rank:]))
     return flat.scatter_add(-1, indices.flatten(-rank), gradient.flatten(-rank)).view(x.shape)
 
@@ -106,10 +106,10 @@ def _of_adaptive_average(gradient: torch.Tensor, x: torch.Tensor, rank: int) -> 
 
 
 def _adaptive(n: int, out: int, device: torch.device) -> Table:
-    """The windows of an adaptive pool along a dimension: each place with the part it has in the average."""
+    """The windows of an adaptive pool along a dimension: the elements of each, and their weights in the average."""
     number = torch.arange(out, device=device)
     start, end = number * n // out, ((number + 1) * n + out - 1) // out
     longest = max(-(-(i + 1) * n // out) - i * n // out for i in range(out))
-    at = start + torch.arange(longest, device=device)[:, None]
-    share = torch.where(at < end, 1.0 / (end - start), 0.0)
-    return at.clamp(max=n - 1), share
+    indices = start + torch.arange(longest, device=device)[:, None]
+    weights = torch.where(indices < end, 1.0 / (end - start), 0.0)
+    return indices.clamp(max=n - 1), weights

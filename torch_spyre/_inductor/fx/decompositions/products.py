@@ -22,7 +22,7 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> torch.Tensor:
-    """What bilinear layers are made of: a sum over ``sumdim``, where each factor lacks its own dimensions."""
+    """The op of bilinear layers: a product of three factors, each without its ``expand`` dimensions, then a sum."""
     letters = "abcdefgh"[: first.dim() + len(expand1)]
 
     def without(dims: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
-"""The ATen ops that are written with other ATen ops: functions of the op's own arguments, on tensors.
+"""The registry of decompositions: functions of an op's own arguments that call other ATen ops.
 
-Unlike a lowering, a decomposition is applied before autograd's graph is split, and rounds where its parts round. One
-that returns NotImplemented leaves the op as it is.
+Unlike a lowering, a decomposition is applied before autograd's graph is split, and each op in it rounds. One that
+returns NotImplemented leaves the op as it is.
 """
 
 from __future__ import annotations

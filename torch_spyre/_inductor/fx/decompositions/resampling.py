@@ -12,79 +12,79 @@ from .registry import decomposes
 
 aten = torch.ops.aten
 
-Table = tuple[torch.Tensor, torch.Tensor]  # of [taps, out]: which elements, with which weights
+Table = tuple[torch.Tensor, torch.Tensor]  # indices and weights of the summed elements, each [taps, out]
 Maker = Callable[[int, int, bool, float | None, torch.device], Table]
 
 
 def gathered(x: torch.Tensor, dim: int, table: Table) -> torch.Tensor:
-    """Each of the table's sums along ``dim``."""
-    at, weights = table
-    taken = x.index_select(dim, at.flatten()).unflatten(dim, at.shape)
+    """The weighted sums of a table along ``dim``."""
+    indices, weights = table
+    taken = x.index_select(dim, indices.flatten()).unflatten(dim, indices.shape)
     return (taken * _along(weights, dim, taken.dim())).sum(dim)
 
 
 def scattered(gradient: torch.Tensor, dim: int, n: int, table: Table) -> torch.Tensor:
-    """The gradient of :func:`gathered`, by an input of ``n`` elements along ``dim``."""
-    at, weights = table
+    """The gradient of :func:`gathered` with respect to an input of ``n`` elements along ``dim``."""
+    indices, weights = table
     parts = gradient.unsqueeze(dim) * _along(weights, dim, gradient.dim() + 1)
     size = [*gradient.shape[:dim], n, *gradient.shape[dim + 1 :]]
-    return gradient.new_zeros(size).index_add(dim, at.flatten(), parts.flatten(dim, dim + 1))
+    return gradient.new_zeros(size).index_add(dim, indices.flatten(), parts.flatten(dim, dim + 1))
 
 
 def _along(weights: torch.Tensor, dim: int, rank: int) -> torch.Tensor:
     return weights.view(*weights.shape, *([1] * (rank - dim - 2)))
 
 
-# --- which elements
+# --- tables of the interpolations
 
 
 def _scale(n: int, out: int, align_corners: bool, scale: float | None) -> float:
-    """How far apart in the input neighbours of the output are."""
+    """The distance in the input of neighbouring elements of the output."""
     if align_corners:
         return (n - 1) / (out - 1) if out > 1 else 0.0
     return 1 / scale if scale else n / out
 
 
-def _places(n: int, out: int, align_corners: bool, scale: float | None, device: torch.device) -> torch.Tensor:
+def _positions(n: int, out: int, align_corners: bool, scale: float | None, device: torch.device) -> torch.Tensor:
     number, step = torch.arange(out, device=device, dtype=torch.float32), _scale(n, out, align_corners, scale)
     return number * step if align_corners else (number + 0.5) * step - 0.5
 
 
 def _linear(n: int, out: int, align_corners: bool, scale: float | None, device: torch.device) -> Table:
-    place = _places(n, out, align_corners, scale, device).clamp(min=0)
-    first = place.floor()
-    part = place - first
-    at = first.to(torch.int64) + torch.arange(2, device=device)[:, None]
-    return at.clamp(max=n - 1), torch.stack([1 - part, part])
+    position = _positions(n, out, align_corners, scale, device).clamp(min=0)
+    first = position.floor()
+    part = position - first
+    indices = first.to(torch.int64) + torch.arange(2, device=device)[:, None]
+    return indices.clamp(max=n - 1), torch.stack([1 - part, part])
 
 
 def _cubic(n: int, out: int, align_corners: bool, scale: float | None, device: torch.device) -> Table:
-    place = _places(n, out, align_corners, scale, device)
-    second = place.floor()
-    part = place - second
-    at = second.to(torch.int64) + torch.arange(-1, 3, device=device)[:, None]
+    position = _positions(n, out, align_corners, scale, device)
+    second = position.floor()
+    part = position - second
+    indices = second.to(torch.int64) + torch.arange(-1, 3, device=device)[:, None]
     weights = [_far(part + 1), _near(part), _near(1 - part), _far(2 - part)]
-    return at.clamp(0, n - 1), torch.stack(weights)
+    return indices.clamp(0, n - 1), torch.stack(weights)
 
 
 _SHARPNESS = -0.75  # of the cubic filter, as everywhere in PyTorch
 
 
 def _near(x: torch.Tensor) -> torch.Tensor:
-    """The filter up to a distance of 1."""
+    """The cubic filter up to a distance of 1."""
     return ((_SHARPNESS + 2) * x - (_SHARPNESS + 3)) * x * x + 1
 
 
 def _far(x: torch.Tensor) -> torch.Tensor:
-    """The filter at distances from 1 to 2."""
+    """The cubic filter at distances from 1 to 2."""
     return ((_SHARPNESS * x - 5 * _SHARPNESS) * x + 8 * _SHARPNESS) * x - 4 * _SHARPNESS
 
 
 def _nearest(exact: bool) -> Maker:
     def make(n: int, out: int, align_corners: bool, scale: float | None, device: torch.device) -> Table:
         number, step = torch.arange(out, device=device, dtype=torch.float32), _scale(n, out, False, scale)
-        at = ((number + 0.5 if exact else number) * step).to(torch.int64).clamp(max=n - 1)
-        return at[None], torch.ones(1, out, device=device)
+        indices = ((number + 0.5 if exact else number) * step).to(torch.int64).clamp(max=n - 1)
+        return indices[None], torch.ones(1, out, device=device)
 
     return make
 
@@ -143,6 +143,6 @@ _register(
     _backward,
     _forward,
 )
-# Without weights, PyTorch's own way forward is as good.
+# Nearest neighbours need no weights: PyTorch's decomposition of the forward op is as good.
 _register({f"upsample_nearest{n}d": _nearest(False) for n in (1, 2, 3)}, _nearest_backward, None)
 _register({f"_upsample_nearest_exact{n}d": _nearest(True) for n in (1, 2, 3)}, _nearest_backward, None)

@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 class Decompositions(dict[torch._ops.OpOverload, Callable[..., Any]]):
-    """A table that pickles by name: caches key on it, and what it holds is covered by the compiler's version."""
+    """A table that is pickled as a reference: the compiler's version stands for its content in the keys of caches."""
 
     def __reduce__(self) -> tuple[Callable[[], Decompositions], tuple[()]]:
         return decompositions, ()
@@ -22,7 +22,7 @@ class Decompositions(dict[torch._ops.OpOverload, Callable[..., Any]]):
 
 @cache
 def decompositions() -> Decompositions:
-    """Inductor's table with the card's changes."""
+    """The table for ``torch.compile``: Inductor's, without ops that have a lowering, with the card's decompositions."""
     from torch._inductor import decomposition
 
     return Decompositions({**_not_lowered(decomposition.decompositions), **DECOMPOSITIONS})
@@ -30,7 +30,7 @@ def decompositions() -> Decompositions:
 
 @cache
 def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """What eager ops are taken apart with: PyTorch's own tables, which are there without Inductor."""
+    """The table for eager ops, from PyTorch's own tables: these need no import of Inductor."""
     from torch._decomp import core_aten_decompositions, get_decompositions
 
     return {**_not_lowered({**core_aten_decompositions(), **get_decompositions(_MORE)}), **DECOMPOSITIONS}
@@ -38,7 +38,7 @@ def core_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
 
 @cache
 def withheld_decompositions() -> frozenset[Any]:
-    """Ops that Inductor would have taken apart and cannot lower whole: on other devices they run eagerly."""
+    """Ops that the card lowers and that Inductor can only decompose: on tensors of other devices they run eagerly."""
     from torch._inductor import decomposition
 
     from ...lowerings import LOWERINGS
@@ -52,7 +52,7 @@ def _not_lowered(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
     return {op: how for op, how in table.items() if op not in LOWERINGS}
 
 
-# Not in PyTorch's core table, since other devices have kernels for them.
+# PyTorch's core table lacks these, since other devices have kernels for them.
 _MORE: list[Any] = [
     aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_functional,

@@ -100,18 +100,25 @@ double Clock::vector(const Work& work) const {
   return work.sticks * ns;
 }
 
-// Loads overlap with the arithmetic, the result is written afterwards.
-void Clock::matrix(const Work& work, StepTime& time) const {
-  const Hardware& h = hardware_;
-  double read = 0, written = 0, restickified = 0;
+// What several cores read is counted once for as many as one transfer reaches.
+Clock::MemoryBytes Clock::through_memory(const Work& work) const {
+  MemoryBytes total{0, 0};
   for (const Traffic& stream : work.traffic) {
     if (stream.in_lx) continue;
     const auto bytes = static_cast<double>(stream.bytes);
     if (stream.written)
-      written += bytes;
+      total.written += bytes;
     else
-      read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
+      total.read += bytes * std::max(1.0, stream.share / hardware_["multicast_cores"]);
   }
+  return total;
+}
+
+// Loads overlap with the arithmetic, the result is written afterwards.
+void Clock::matrix(const Work& work, StepTime& time) const {
+  const Hardware& h = hardware_;
+  const auto [read, written] = through_memory(work);
+  double restickified = 0;
   // A B in sticks along the depth is restickified first, through device memory unless it is in LX.
   if (work.restickifies_b) {
     const Traffic& columns = work.traffic[2];
@@ -147,15 +154,7 @@ double Clock::loads(const Work& work, double bytes) const {
 // Loads overlap with all that is done in between, the result is written afterwards.
 void Clock::staged(const Work& work, StepTime& time) const {
   const Hardware& h = hardware_;
-  double read = 0, written = 0;
-  for (const Traffic& stream : work.traffic) {
-    if (stream.in_lx) continue;
-    const auto bytes = static_cast<double>(stream.bytes);
-    if (stream.written)
-      written += bytes;
-    else
-      read += bytes * std::max(1.0, stream.share / h["multicast_cores"]);
-  }
+  const auto [read, written] = through_memory(work);
   for (const Work& stage : work.stages) {
     StepTime own;
     if (stage.unit == Work::Unit::matrix) matrix(stage, own);

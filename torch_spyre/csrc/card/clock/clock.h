@@ -42,6 +42,10 @@ class Clock {
   double peak_multiplications_per_ns() const { return hardware_["cores"] * hardware_["pt_peak_mac_per_ns"]; }
 
  private:
+  struct MemoryBytes {
+    double read, written;
+  };
+  MemoryBytes through_memory(const Work& work) const;
   double memory(const Work& work, StepTime& time) const;
   double vector(const Work& work) const;
   double ring(const Work& work) const;

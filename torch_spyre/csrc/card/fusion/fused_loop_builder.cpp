@@ -1,6 +1,7 @@
 // Turns steps over the same points into what a fused loop does to a tile.
 #include <algorithm>
 
+#include "card/error.h"
 #include "card/fusion/fusion_group.h"
 #include "card/program/core_split.h"
 #include "card/program/step_ops.h"
@@ -19,6 +20,12 @@ bool changes_sign(const Step& step) { return step.function == "neg" || step.func
 // Whether a step gives codes, exactly, where it reads codes.
 bool keeps_codes(const Step& step) {
   return (is_copy(step) || changes_sign(step)) && step.operands[1].format == DataFormat::SEN169_FP16;
+}
+
+// The kind of an op that has one, or it would be in no group.
+OpKind planned(std::optional<OpKind> kind) {
+  if (!kind) throw InvalidProgram("a fusion group has an op that no fused loop knows.");
+  return *kind;
 }
 
 // A dimension of a step, as a fused loop goes along it.
@@ -189,7 +196,7 @@ class Builder {
       load(m, 1);
       if (current_ != kNone) settle_nans(current_);
       keep_current(m + 1);
-      if (!is_copy(step)) emit(*unary_op_kind(name, false));
+      if (!is_copy(step)) emit(planned(unary_op_kind(name, false)));
     } else if (const auto unary = unary_op_kind(name, step.operands[0].format == DataFormat::SEN169_FP16)) {
       load(m, 1);
       keep_current(m + 1);
@@ -299,8 +306,9 @@ class Builder {
     Fold fold{members_[m].index, tile_op_of(step), slot, halves ? kRow / 2 : kRow, view_of(members_[m], 0, facts_)};
     if (wide) fold.sums = sums_in_blocks(step) ? used_slots_++ : slot;
     const bool at_once = wide && !fold.in_blocks();
-    emit(at_once ? OpKind::fold_wide_add : *fold_op_kind(fold.op->name, halves ? Source::floats : Source::codes), kNone,
-         slot);
+    emit(
+        at_once ? OpKind::fold_wide_add : planned(fold_op_kind(fold.op->name, halves ? Source::floats : Source::codes)),
+        kNone, slot);
     values_.resize(m + 1);
     fused_->folds.push_back(fold);
   }

@@ -444,6 +444,7 @@ std::vector<RowBlock> contiguous_blocks(const FusedLoop& fused, int64_t count) {
   const int64_t points = fused.count[loop];
   count = std::min(points, count);
   std::vector<RowBlock> blocks;
+  blocks.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
     blocks.push_back({{0, fused.count[kOuterRows]},
                       {0, fused.count[kInnerRows]},

@@ -98,10 +98,8 @@ class Splitter {
   bool assign() {
     part_.assign(members_.size(), kUnknown);
     for (size_t m = members_.size(); m-- > 0;) {
-      if (lanes_of(members_[m]) == whole_)
-        part_[m] = kAll;
-      else if ((part_[m] = part_of_readers(m)) == kUnknown)
-        return false;
+      part_[m] = lanes_of(members_[m]) == whole_ ? kAll : part_of_readers(m);
+      if (part_[m] == kUnknown) return false;
     }
     return true;
   }

@@ -35,10 +35,7 @@ struct ThreadedOpTable {
 
 const ThreadedOpTable* const kTables[] = SPYRE_EACH_ISA(kTable);
 
-const ThreadedOpTable& table() {
-  static const ThreadedOpTable& chosen = table_of(kTables, simd_level());
-  return chosen;
-}
+const ThreadedOpTable& table() { return chosen_table<kTables>(); }
 
 // The row of a table, each of which begins with the name of a tile operation.
 template <class Row, size_t count>

@@ -376,9 +376,8 @@ void AttentionTasks::split(Dims begin, Dims count) {
 }
 
 void AttentionTasks::run(int64_t task) const {
-  static const AttentionTable& table = table_of(kTables, simd_level());
   const QueryBlock& which = tasks_[static_cast<size_t>(task)];
-  Rows(table, step_, bases_, which.begin, which.count).run();
+  Rows(chosen_table<kTables>(), step_, bases_, which.begin, which.count).run();
 }
 
 // For tests: the routines of one instruction set, which the machine must have, on so many points of each dimension but

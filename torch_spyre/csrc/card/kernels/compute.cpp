@@ -55,6 +55,7 @@ struct Elements {
 
 std::vector<Elements> operands_of(const Step& step, const std::vector<std::byte*>& bases) {
   std::vector<Elements> all;
+  all.reserve(step.operands.size());
   for (size_t i = 0; i < step.operands.size(); ++i) all.emplace_back(step.operands[i], bases[i]);
   return all;
 }

@@ -202,8 +202,7 @@ void multiply(const MatmulTable& table, const StickMatrix& c, const StickMatrix&
 
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape,
             std::span<const RowRun> rows) {
-  static const MatmulTable& table = table_of(kTables, simd_level());
-  multiply(table, c, a, b, shape, rows);
+  multiply(chosen_table<kTables>(), c, a, b, shape, rows);
 }
 
 void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, const MatmulShape& shape) {
@@ -212,8 +211,7 @@ void matmul(const StickMatrix& c, const StickMatrix& a, const StickMatrix& b, co
 }
 
 void add_products(int64_t* sums, const int64_t* a, const int64_t* b, int64_t k) {
-  static const MatmulTable& table = table_of(kTables, simd_level());
-  table.add_products(sums, a, b, k);
+  chosen_table<kTables>().add_products(sums, a, b, k);
 }
 
 // For tests: the routines of one instruction set, which the machine must have.

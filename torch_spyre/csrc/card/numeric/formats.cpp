@@ -194,17 +194,6 @@ struct Signature<f> {
   using From = S;
 };
 
-template <class T>
-SPYRE_INLINE T load(const char* data, size_t i) {
-  T value;
-  __builtin_memcpy(&value, data + i * sizeof(T), sizeof(T));
-  return value;
-}
-template <class T>
-SPYRE_INLINE void store(char* data, size_t i, T value) {
-  __builtin_memcpy(data + i * sizeof(T), &value, sizeof(T));
-}
-
 template <int bytes>
 bool copy(void* dst, const void* src, size_t n) {
   if (n != 0) std::memcpy(dst, src, n * bytes);
@@ -228,10 +217,7 @@ struct FormatTable {
 
 constexpr const FormatTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
-const FormatTable& table() {
-  static const FormatTable& chosen = table_of(kTables, simd_level());
-  return chosen;
-}
+const FormatTable& table() { return chosen_table<kTables>(); }
 // Throws ConfigurationError when the machine lacks the set.
 const FormatTable& table_named(const char* isa) {
   require_isa(isa);
@@ -269,7 +255,7 @@ void improve(std::atomic<uint16_t>& best, uint16_t value, Better better) {
 void Bf16Losses::look_at(const void* values, size_t n) {
   if (!table().loses_bf16(values, n)) return;
   for (size_t i = 0; i < n; ++i) {
-    const uint16_t magnitude = load<uint16_t>(static_cast<const char*>(values), i) & 0x7fff;
+    const uint16_t magnitude = load_at<uint16_t>(static_cast<const char*>(values), i) & 0x7fff;
     if (bf16_saturates(magnitude)) {
       ++saturated_;
       improve(largest_, magnitude, std::greater<>());

@@ -39,4 +39,23 @@ const Table& table_of(const Table* const (&tables)[count], const char* isa) {
   return *tables[count - 1];
 }
 
+// The table of the set in use.
+template <const auto& tables>
+const auto& chosen_table() {
+  static const auto& chosen = table_of(tables, simd_level());
+  return chosen;
+}
+
+// Element i of an array that need not be aligned.
+template <class T>
+SPYRE_INLINE T load_at(const char* data, size_t i) {
+  T value;
+  __builtin_memcpy(&value, data + i * sizeof(T), sizeof(T));
+  return value;
+}
+template <class T>
+SPYRE_INLINE void store_at(char* data, size_t i, T value) {
+  __builtin_memcpy(data + i * sizeof(T), &value, sizeof(T));
+}
+
 }  // namespace spyre

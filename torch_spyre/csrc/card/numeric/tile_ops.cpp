@@ -15,17 +15,6 @@ namespace {
 #pragma GCC push_options
 #pragma GCC optimize("no-trapping-math,no-thread-jumps,no-math-errno")
 
-template <class T>
-SPYRE_INLINE T load(const char* data, size_t i) {
-  T value;
-  __builtin_memcpy(&value, data + i * sizeof(T), sizeof(T));
-  return value;
-}
-template <class T>
-SPYRE_INLINE void store(char* data, size_t i, T value) {
-  __builtin_memcpy(data + i * sizeof(T), &value, sizeof(T));
-}
-
 // What the type of a definition tells about the operation: doubles are constants, everything before them is an input.
 template <class T>
 constexpr Domain kDomain = Domain::integer;
@@ -66,7 +55,7 @@ struct Signature<f> {
     if constexpr (__is_same(T, double))
       return operands.constants[k - kArity];
     else
-      return load<T>(operands.in[k], i);
+      return load_at<T>(operands.in[k], i);
   }
 };
 
@@ -89,10 +78,7 @@ struct TileOpTable {
 
 constexpr const TileOpTable* kTables[] = SPYRE_EACH_ISA(kTable);
 
-const TileOpTable& table() {
-  static const TileOpTable& chosen = table_of(kTables, simd_level());
-  return chosen;
-}
+const TileOpTable& table() { return chosen_table<kTables>(); }
 
 std::span<const TileOp> span_of(const OpList& list) { return {list.ops, list.count}; }
 

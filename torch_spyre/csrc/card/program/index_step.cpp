@@ -95,28 +95,29 @@ struct Check {
   }
   Refusal function(const char* first, const char* second) const {
     if (step.function == first || step.function == second) return {};
-    return {{"function", "is " + std::string(first) + " or " + second + ", not '" + step.function.substr(0, 80) + "'"}};
+    return {{"function",
+             "must be " + std::string(first) + " or " + second + ", not '" + step.function.substr(0, 80) + "'"}};
   }
   Refusal same_format() const {
     if (step.operands[0].format == step.operands[1].format) return {};
-    return {
-        {"operands", std::string(name(step.op)) + " keeps the format, these are " + format(0) + " and " + format(1)}};
+    return {{"operands",
+             std::string(name(step.op)) + " does not convert, the formats are " + format(0) + " and " + format(1)}};
   }
   Refusal memory(size_t index) const {
     if (!step.operands[index].is_constant()) return {};
-    return {{operand(index), "is a constant, where " + std::string(name(step.op)) + " needs memory"}};
+    return {{operand(index), "is a constant, " + std::string(name(step.op)) + " needs it in memory"}};
   }
   // The operand has elements of its own for every point of these dimensions.
   Refusal moving(size_t index, size_t begin, size_t end) const {
     for (size_t axis = begin; axis < end; ++axis)
       if (step.extents[axis] > 1 && !moves(step.operands[index], axis))
-        return {{operand(index), "does not move along dimension " + text(axis)}};
+        return {{operand(index), "must have a stride along dimension " + text(axis)}};
     return {};
   }
-  Refusal resting(size_t index, size_t begin, size_t end, const char* why) const {
+  Refusal still(size_t index, size_t begin, size_t end, const char* why) const {
     for (size_t axis = begin; axis < end; ++axis)
       if (moves(step.operands[index], axis))
-        return {{operand(index), "moves along dimension " + text(axis) + ", " + why}};
+        return {{operand(index), "must have stride 0 along dimension " + text(axis) + ", " + why}};
     return {};
   }
   Refusal folds() const {
@@ -128,7 +129,8 @@ struct Check {
   }
   // Positions below `count` can be written.
   Refusal positions(int64_t count) const {
-    if (domain(0) != Domain::integer) return {{operand(0), std::string("positions are integers, not ") + format(0)}};
+    if (domain(0) != Domain::integer)
+      return {{operand(0), std::string("positions must be integers, not ") + format(0)}};
     const int64_t bits =
         step.operands[0].format == DataFormat::SENUINT32 ? 9 : 8 * element_bytes(step.operands[0].format);
     if (count - 1 < int64_t{1} << (bits - 1)) return {};
@@ -162,10 +164,11 @@ struct Check {
     if (step.operands.size() < 3)
       return {{"operands", std::string(name(step.op)) + " takes at least 3, has " + text(step.operands.size())}};
     for (size_t i = 2; i < step.operands.size(); ++i) {
-      if (domain(i) != Domain::integer) return {{operand(i), std::string("indices are integers, not ") + format(i)}};
+      if (domain(i) != Domain::integer)
+        return {{operand(i), std::string("indices must be integers, not ") + format(i)}};
       if (std::none_of(step.indirect.begin(), step.indirect.end(),
                        [i](const Indirect& indirect) { return indirect.operand == static_cast<int>(i); }))
-        return {{"indirect", "does not say where operand " + text(i) + " leads"}};
+        return {{"indirect", "has no entry for the indices in operand " + text(i)}};
     }
     bool sticks = step.operands[table].stick >= 0;
     for (size_t i = 0; i < step.indirect.size(); ++i) {
@@ -179,9 +182,9 @@ struct Check {
                                  text(element_bytes(step.operands[table].format)) + " bytes"}};
       const __int128 way = __int128{indirect.extent} * indirect.stride;
       if (indirect.extent > limits::kAddresses || way > limits::kAddresses || way < -limits::kAddresses)
-        return {{"indirect", which + "has extent and stride beyond the card's address space"}};
+        return {{"indirect", which + "has extent and stride that lead beyond the card's address space"}};
       if (indirect.stick && sticks)
-        return {{"indirect", which + "leads along the sticks of operand " + text(table) + ", as another does already"}};
+        return {{"indirect", which + "is the second that runs along the sticks of operand " + text(table)}};
       sticks |= indirect.stick;
     }
     return memory(table);
@@ -216,7 +219,7 @@ struct Check {
       return {{"reduced", text(step.reduced) + " of " + text(rank) + " dimensions"}};
     const size_t folded = first_folded(step);
     const Dims last(step.extents.begin() + static_cast<ptrdiff_t>(folded), step.extents.end());
-    return first_of({positions(product(last)), resting(0, folded, rank, "which is folded"), moving(0, 0, folded)});
+    return first_of({positions(product(last)), still(0, folded, rank, "which is folded"), moving(0, 0, folded)});
   }
 
   Refusal topk() const {
@@ -229,8 +232,8 @@ struct Check {
     if (step.constants[0] != 0 && step.constants[0] != 1)
       return {{"constants", "1 takes the largest, 0 the smallest; this is " + std::to_string(step.constants[0])}};
     return first_of({memory(1), step.function == "topkvalue" ? same_format() : positions(n),
-                     resting(0, rank - 1, rank, "which is folded"),
-                     resting(1, rank - 2, rank - 1, "which counts ranks"), moving(0, 0, rank - 1)});
+                     still(0, rank - 1, rank, "which is folded"), still(1, rank - 2, rank - 1, "which counts ranks"),
+                     moving(0, 0, rank - 1)});
   }
 };
 

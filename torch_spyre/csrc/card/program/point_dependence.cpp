@@ -34,16 +34,16 @@ class Search {
     if (++tries_ > kMostTries || (shared_ && --shared_->left < 0)) return true;
     const Rest& rest = rest_[at];
     if (rest.low > high || rest.high < low) return false;
-    if (at == terms_.size()) return true;  // 0 is in between
+    if (at == terms_.size()) return true;  // the empty sum, 0, is in the range
     if (static_cast<__int128>(floor_div(high, rest.divisor)) * rest.divisor < low) return false;
     const Term& term = terms_[at];
     const Rest& behind = rest_[at + 1];
-    // What the terms behind this one cannot make up for is not tried.
+    // Only values that the terms behind this one can complete to a sum in the range are tried.
     const int64_t from = std::max(term.low, -floor_div(-(low - behind.high), term.factor));
     const int64_t to = std::min(term.high, floor_div(high - behind.low, term.factor));
     for (int64_t x = from; x <= to; ++x) {
-      const __int128 way = static_cast<__int128>(term.factor) * x;
-      if (find(at + 1, low - way, high - way)) return true;
+      const __int128 value = static_cast<__int128>(term.factor) * x;
+      if (find(at + 1, low - value, high - value)) return true;
     }
     return false;
   }
@@ -54,12 +54,12 @@ class Search {
     int64_t divisor = 0;
   };
   std::vector<Term> terms_;  // by falling factor, all above 0
-  std::vector<Rest> rest_;   // what the terms from here on can add up to
+  std::vector<Rest> rest_;   // the range of the sum of the terms from here on
   int64_t tries_ = 0;
   Tries* shared_;
 };
 
-// An operand along one dimension: so many places, and the distance between two.
+// The addresses of an operand along one dimension: their number and the distance between two.
 struct Progression {
   int64_t count, stride;
   bool operator==(const Progression&) const = default;
@@ -67,30 +67,30 @@ struct Progression {
 
 int64_t lanes_of(const Operand& operand) { return operand.stick < 0 ? 1 : elements_per_stick(operand.format); }
 
-// By whole sticks where the operand is in sticks.
+// Counts whole sticks if the operand has sticks along the dimension.
 Progression places_along(const Operand& operand, size_t dimension, int64_t points) {
   const bool along = operand.stick == static_cast<int>(dimension);
   const int64_t count = along ? (points + lanes_of(operand) - 1) / lanes_of(operand) : points;
   return {count, count > 1 ? operand.strides[dimension] : 0};
 }
 
-// Contiguous bytes at a place.
+// The contiguous bytes at one address.
 int64_t width_of(const Operand& operand, const Dims& points) {
   const int64_t lanes = operand.stick < 0 ? 1 : std::min(points[operand.stick], lanes_of(operand));
   return lanes * element_bytes(operand.format);
 }
 
-// The dimensions that what is written has: a scan writes along the one that it folds.
+// The dimensions of the result: a scan also writes along the one that it folds.
 size_t written_dimensions(const Step& step) {
   return step.op == OpCode::scan ? step.extents.size() : step.extents.size() - folded_dimensions(step);
 }
 
-// Whether points have the same places in both operands, if their strides are the same.
+// Whether points have the same addresses in both operands if the strides are the same.
 bool same_placement(const Operand& a, const Operand& b) {
   return a.stick == b.stick && element_bytes(a.format) == element_bytes(b.format);
 }
 
-// Differences of one operand's points along the dimensions up to `kept`, of which at least one is not the same.
+// Whether points overlap that differ in at least one of the dimensions whose `differences` are given.
 bool differing_points_overlap(const std::vector<Term>& others, std::vector<Term> differences, int64_t low, int64_t high,
                               Tries* shared) {
   for (size_t pivot = 0; pivot < differences.size(); ++pivot) {
@@ -114,7 +114,7 @@ Term difference(const Progression& along) { return {along.stride, 1 - along.coun
 }  // namespace
 
 bool can_sum(std::vector<Term> terms, int64_t low, int64_t high, Tries* shared) {
-  // Terms of one factor are one term, and what a negative factor adds a positive one adds from the other end.
+  // Terms with the same factor are merged; a negative factor becomes a positive one with negated bounds.
   std::map<int64_t, Term> merged;
   for (Term term : terms) {
     if (term.low > term.high) return false;
@@ -146,9 +146,10 @@ bool writes_twice(const Step& step, Tries* shared) {
 bool reads_written(const Step& step, size_t index, bool same_memory, Tries* shared) {
   const Operand &written = step.operands[0], &read = step.operands[index];
   if (read.is_constant() || (read.argument != written.argument && !same_memory)) return false;
-  if (read.across_cores()) return false;  // where a copy fetches from other cores it writes nothing: scratchpad() says
+  if (read.across_cores())
+    return false;  // scratchpad() checks that a copy does not write where it reads from other cores
   const Dims points = written.in_lx() ? points_per_core(step) : step.extents;
-  // These read all of an input for a part of the result, and in an order of their own.
+  // These ops read all of an input for a part of the result, in an order of their own.
   const bool to_table = indexed_operand(step) == 0, from_table = static_cast<int>(index) == indexed_operand(step);
   const bool anywhere =
       step.op == OpCode::matmul || step.op == OpCode::attention || step.op == OpCode::topk || to_table || from_table;

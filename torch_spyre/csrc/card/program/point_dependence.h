@@ -10,25 +10,25 @@
 
 namespace spyre {
 
-// A whole number between `low` and `high`, `factor` times which is added to a sum.
+// One term of a sum: `factor` times a whole number in [low, high] that may be chosen.
 struct Term {
   int64_t factor, low, high;
 };
 
-// What the searches of a whole program may still try.
+// How many more tries all searches of a program together may take.
 struct Tries {
   int64_t left;
 };
 
-// Whether some choice of the numbers makes the sum of all terms be in [low, high]. Exact, but for searches that would
-// take too long, by themselves or with others (`shared`): those are answered with yes. Numbers of a layout, in which
-// larger strides are beyond all that smaller ones reach, take a few steps.
+// Whether some choice of the numbers puts the sum of all terms into [low, high]. The answer is exact, unless the search
+// exceeds its own limit or the limit that it shares with others (`shared`): then it is yes. Strides of layouts take a
+// few tries, because each stride is larger than everything that the smaller ones add up to.
 bool can_sum(std::vector<Term> terms, int64_t low, int64_t high, Tries* shared = nullptr);
 
 // Whether two points that differ in a dimension that is not folded write one byte.
 bool writes_twice(const Step& step, Tries* shared = nullptr);
-// Whether a point reads through this operand what another one writes. `same_memory`: they are operands of different
-// arguments for which a launch gave the same memory.
+// Whether a point reads through this operand what another point writes. `same_memory`: the launch gave the same memory
+// for the arguments of the two operands.
 bool reads_written(const Step& step, size_t operand, bool same_memory = false, Tries* shared = nullptr);
 
 }  // namespace spyre

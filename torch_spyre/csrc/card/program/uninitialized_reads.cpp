@@ -254,7 +254,7 @@ void check_scratchpad(const Program& program) {
         throw InvalidProgram("program '" + program.name + "', step " + text(static_cast<int64_t>(index)) + " (" +
                              name(step.op) + (step.source.empty() ? "" : ", " + step.source) + "), operand " +
                              text(static_cast<int64_t>(i)) + ": reads [" + text(low) + ", " + text(high) +
-                             ") of LX, which holds nothing there" + (cores ? " on core " + text(wanted - 1) : ""));
+                             ") of LX, where nothing was written" + (cores ? " on core " + text(wanted - 1) : ""));
     }
     if (const int64_t tiles = tile_bytes(step)) lx.drop(step.staging, step.staging + tiles);
     if (!step.operands[0].in_lx()) continue;

@@ -104,7 +104,7 @@ struct StepCheck {
     operation();
     if (const Operand& mask = step.operands.back();
         step.op == OpCode::attention && mask.is_constant() && (mask.value != 0 || mask.number >= 0))
-      refuse("operand " + text(attention::kMask), "a mask that is a constant is 0");
+      refuse("operand " + text(attention::kMask), "a constant mask must be 0");
     for (size_t i = 0; i < step.operands.size(); ++i)
       step.operands[i].is_constant() ? constant(i, "operand " + text(i)) : inside(i, "operand " + text(i));
     constants();
@@ -118,11 +118,11 @@ struct StepCheck {
     sizes();
     iteration_space();
     if (operand_count(step.op)) count_operands(operand_count(step.op));
-    if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs one to write to");
+    if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs an operand to write to");
     if (step.op == OpCode::matmul && rank < 3) refuse("extents", "needs m, n and k");
     if (step.op == OpCode::attention && rank < attention::kRows) refuse("extents", "needs q, e, l and d");
     if (step.op == OpCode::attention && step.constants.size() != attention::kConstants)
-      refuse("constants", "needs the scale, whether rows are causal and whether the mask is true or false, has " +
+      refuse("constants", "needs the scale, 1 for causal rows and 1 for a mask of bools (otherwise 0), has " +
                               text(step.constants.size()));
     for (size_t i = 0; i < step.operands.size(); ++i)
       if (element_bytes(step.operands[i].format) == 0)
@@ -156,7 +156,7 @@ struct StepCheck {
           refuse("constants", "number " + text(flag) + " must be 0 or 1, not " + std::to_string(step.constants[flag]));
     if (step.op == OpCode::reduce && domain_of(step.operands[1].format) == Domain::integer &&
         !(std::abs(step.constants[0]) < 0x1p63))
-      refuse("constants", "a fold of integers does not start from " + std::to_string(step.constants[0]));
+      refuse("constants", "a fold of integers cannot start from " + std::to_string(step.constants[0]));
     if (!is_indexed(step.op)) return;
     if (const auto wrong = check_indexed(step)) refuse(wrong->first, wrong->second);
   }
@@ -170,8 +170,8 @@ struct StepCheck {
         refuse_dependence(i, "a point reads what another point of the step writes");
   }
   [[noreturn]] void refuse_dependence(size_t operand, const std::string& how) const {
-    const bool shown = !tries || tries->left >= 0;
-    refuse("operand " + text(operand), shown ? how : "that not " + how + " takes too many tries to show");
+    const bool decided = !tries || tries->left >= 0;
+    refuse("operand " + text(operand), decided ? how : "the check whether " + how + " takes too long");
   }
 
   // Cores take whole sticks of what is written, and one folded dimension at most is shared.
@@ -183,11 +183,11 @@ struct StepCheck {
       if (step.slices[i] == 1 || written.in_lx()) continue;
       const bool whole = written.stick == static_cast<int>(i) || points[i] * written.strides[i] % kStickBytes == 0;
       if (!whole || written.strides[i] == 0)
-        refuse("slices", "dimension " + text(i) + " would make two cores write into one stick");
+        refuse("slices", "the division of dimension " + text(i) + " makes two cores write into one stick");
     }
     const auto divided = std::count_if(step.slices.begin() + static_cast<ptrdiff_t>(kept), step.slices.end(),
                                        [](int64_t slices) { return slices > 1; });
-    if (divided > 1) refuse("slices", "several folded dimensions are divided, the cores can share one");
+    if (divided > 1) refuse("slices", "several folded dimensions are divided over cores, at most one can be");
   }
 
   void tile() const {
@@ -209,7 +209,7 @@ struct StepCheck {
       const auto [low, high] = reach(step, i, points_in_lx(step, i));
       if (low < step.staging + bytes && high > step.staging)
         refuse("staging", "tiles at [" + text(step.staging) + ", " + text(step.staging + bytes) +
-                              ") of LX lie over operand " + text(i) + " at [" + text(low) + ", " + text(high) + ")");
+                              ") of LX overlap operand " + text(i) + " at [" + text(low) + ", " + text(high) + ")");
     }
   }
 
@@ -223,7 +223,7 @@ struct StepCheck {
       case OpCode::copy:
       case OpCode::restickify:
         if (step.operands[0].format != step.operands[1].format)
-          refuse("operands", std::string(name(step.op)) + " keeps the format, these are " +
+          refuse("operands", std::string(name(step.op)) + " does not convert, the formats are " +
                                  name(step.operands[0].format) + " and " + name(step.operands[1].format));
         return;
       case OpCode::fill:
@@ -269,7 +269,7 @@ struct StepCheck {
     if (domain_of(step.operands[0].format) != op.out)
       refuse("operand 0", step.function + " does not give " + name(step.operands[0].format));
     if (step.constants.empty() || step.constants.size() > 2)
-      refuse("constants", "needs the value to start from, and takes a factor for the result");
+      refuse("constants", "needs the start value, and may have a factor for the result");
     if (step.constants.size() == 2 && op.in != Domain::real) refuse("constants", "only a real result takes a factor");
     for (size_t i = rank - step.reduced; i < rank; ++i)
       if (moves(0, i)) refuse("operand 0", "moves along dimension " + text(i) + ", which is folded");
@@ -288,18 +288,18 @@ struct StepCheck {
       const bool real =
           i == 2 ? is_weight_format(format) : format == DataFormat::SEN169_FP16 || format == DataFormat::IEEE_FP32;
       if (integers ? domain_of(format) != Domain::integer : !real)
-        refuse("operands", std::string("matmul works on SEN169_FP16 and IEEE_FP32, its second operand also in one "
-                                       "byte, or on integers alone, not on ") +
+        refuse("operands", std::string("matmul takes SEN169_FP16 and IEEE_FP32 (operand 2 also formats of one byte), "
+                                       "or integers only, not ") +
                                name(format));
     }
-    if (moves(0, rank - 1)) refuse("operand 0", "moves along k, which is folded");
-    if (moves(1, rank - 2)) refuse("operand 1", "moves along n");
-    if (moves(2, rank - 3)) refuse("operand 2", "moves along m");
+    if (moves(0, rank - 1)) refuse("operand 0", "must have stride 0 along k, which is folded");
+    if (moves(1, rank - 2)) refuse("operand 1", "must have stride 0 along n");
+    if (moves(2, rank - 3)) refuse("operand 2", "must have stride 0 along m");
     const auto n = static_cast<int>(rank) - 2, k = n + 1;
-    if (step.operands[0].stick != n) refuse("operand 0", "C lies in sticks along n, dimension " + text(n));
-    if (step.operands[1].stick != k) refuse("operand 1", "A lies in sticks along k, dimension " + text(k));
+    if (step.operands[0].stick != n) refuse("operand 0", "C must have its sticks along n, dimension " + text(n));
+    if (step.operands[1].stick != k) refuse("operand 1", "A must have its sticks along k, dimension " + text(k));
     if (step.operands[2].stick != n && step.operands[2].stick != k)
-      refuse("operand 2", "B lies in sticks along n or k, dimension " + text(n) + " or " + text(k));
+      refuse("operand 2", "B must have its sticks along n or k, dimension " + text(n) + " or " + text(k));
   }
 
   void attends() const {
@@ -313,22 +313,25 @@ struct StepCheck {
       const std::string field = "operand " + text(i);
       if (i == kMask ? domain_of(format) != Domain::real
                      : format != DataFormat::SEN169_FP16 && format != DataFormat::IEEE_FP32)
-        refuse(field, std::string(kNames[i]) + " is SEN169_FP16 or IEEE_FP32" + (i == kMask ? ", or other reals" : "") +
-                          ", not " + name(format));
+        refuse(field, std::string(kNames[i]) + " must be SEN169_FP16 or IEEE_FP32" +
+                          (i == kMask ? ", or another real format" : "") + ", not " + name(format));
       for (const size_t dimension : still[i])
-        if (moves(i, dimension)) refuse(field, std::string(kNames[i]) + " moves along dimension " + text(dimension));
+        if (moves(i, dimension))
+          refuse(field, std::string(kNames[i]) + " must have stride 0 along dimension " + text(dimension));
       if (i != kMask && step.operands[i].stick != static_cast<int>(along[i]))
-        refuse(field, std::string(kNames[i]) + " lies in sticks along dimension " + text(along[i]));
+        refuse(field, std::string(kNames[i]) + " must have its sticks along dimension " + text(along[i]));
     }
     for (const size_t dimension : {e, l, d})
-      if (step.slices[dimension] > 1) refuse("slices", "cores do not share dimension " + text(dimension));
+      if (step.slices[dimension] > 1)
+        refuse("slices", "dimension " + text(dimension) + " cannot be divided over cores");
   }
 
   void iteration_space() const {
     __int128 points = 1;
     for (int64_t extent : step.extents) {
       if (extent < 1) refuse("extents", "every extent must be at least 1, one is " + text(extent));
-      if ((points *= extent) > (__int128{1} << 62)) refuse("extents", "more points than can be counted");
+      points *= extent;
+      if (points > (__int128{1} << 62)) refuse("extents", "the step has more than 2^62 points");
     }
     if (step.slices.size() != rank)
       refuse("slices", "needs one entry per extent, has " + text(step.slices.size()) + " for " + text(rank));
@@ -338,30 +341,32 @@ struct StepCheck {
     int64_t cores = 1;
     for (size_t i = 0; i < rank; ++i) {
       if (step.slices[i] < 1 || step.slices[i] > step.extents[i])
-        refuse("slices", text(step.slices[i]) + " slices of an extent of " + text(step.extents[i]));
-      if ((cores *= step.slices[i]) > limits.cores)
-        refuse("slices", "more than the " + text(limits.cores) + " cores of this card");
+        refuse("slices", text(step.slices[i]) + " slices for an extent of " + text(step.extents[i]));
+      cores *= step.slices[i];
+      if (cores > limits.cores) refuse("slices", "more than the " + text(limits.cores) + " cores of this card");
     }
     if (step.staging < 0 || step.staging > limits.lx_bytes)
       refuse("staging", text(step.staging) + " is no address of LX, which has " + text(limits.lx_bytes));
     const size_t behind = step.op == OpCode::attention ? size_t{attention::kRows} : 3;  // dimensions of one product
     if (step.op != OpCode::matmul && step.op != OpCode::attention) return;
     int64_t batch = 1;
-    for (size_t i = 0; i + behind < rank; ++i)
-      if (step.extents[i] > limits::kProducts || (batch *= step.extents[i]) > limits::kProducts)
+    for (size_t i = 0; i + behind < rank; ++i) {
+      batch = step.extents[i] > limits::kProducts ? step.extents[i] : batch * step.extents[i];
+      if (batch > limits::kProducts)
         refuse("extents", "more than " + text(limits::kProducts) + " products in one step");
+    }
   }
 
   void indices() const {
     if (indexed_operand(step) < 0 && !step.indirect.empty())
-      refuse("indirect", std::string(name(step.op)) + " follows no indices");
+      refuse("indirect", std::string(name(step.op)) + " takes no indices");
     for (const Indirect& indirect : step.indirect) {
       if (indirect.operand < 2 || indirect.operand >= static_cast<int>(step.operands.size()))
         refuse("indirect", "operand " + text(indirect.operand) + " of " + text(step.operands.size()) + " is no index");
       if (indirect.extent < 1) refuse("indirect", "an extent of " + text(indirect.extent));
       const __int128 way = __int128{indirect.extent - 1} * indirect.stride;
       if (way > kAddresses || way < -kAddresses)
-        refuse("indirect", "extent and stride beyond the card's address space");
+        refuse("indirect", "extent and stride lead beyond the card's address space");
     }
   }
 
@@ -371,7 +376,7 @@ struct StepCheck {
     const bool mask = step.op == OpCode::attention && index == attention::kMask;
     if (step.op != OpCode::elementwise && !mask && !is_indexed(step.op))
       refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
-    if (operand.stick != -1) refuse(field, "a constant lies in no sticks");
+    if (operand.stick != -1) refuse(field, "a constant has no stick dimension");
     if (!value_fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");
   }
 
@@ -387,7 +392,8 @@ struct StepCheck {
       const __int128 way = __int128{step.extents[i] - 1} * operand.strides[i];
       if (operand.strides[i] % bytes)
         refuse(field, "a stride is not a multiple of the element's " + text(bytes) + " bytes");
-      if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride beyond the card's address space");
+      if (way > kAddresses || way < -kAddresses)
+        refuse(field, "extent and stride lead beyond the card's address space");
     }
     sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
     if (operand.across_cores() && operand.core_strides.size() != rank)
@@ -400,7 +406,7 @@ struct StepCheck {
     if (operand.across_cores()) other_cores(index, field);
     if (operand.in_lx()) return scratchpad(index, field);
     if (operand.argument < 0 || operand.argument >= static_cast<int>(program.argument_bytes.size()))
-      refuse(field, "argument " + text(operand.argument) + " of " + text(program.argument_bytes.size()));
+      refuse(field, "argument " + text(operand.argument) + ", there are " + text(program.argument_bytes.size()));
     const auto [low, high] = reach(step, index, step.extents);
     const int64_t size = program.argument_bytes[operand.argument];
     if (low < 0 || high > size)
@@ -416,11 +422,12 @@ struct StepCheck {
   void other_cores(size_t index, const std::string& field) const {
     const Operand& operand = step.operands[index];
     if (!operand.in_lx()) refuse(field, "core_strides lead to LX, this is device memory");
-    if (step.op != OpCode::copy || index == 0) refuse(field, "only what a copy reads lies in the LX of other cores");
+    if (step.op != OpCode::copy || index == 0)
+      refuse(field, "only the operand that a copy reads may be in the LX of other cores");
     __int128 first = 0, last = 0;
     for (size_t i = 0; i < rank; ++i) {
       if (operand.core_strides[i] && operand.stick == static_cast<int>(i))
-        refuse(field, "a core stride along dimension " + text(i) + ", which lies in sticks");
+        refuse(field, "dimension " + text(i) + " runs along sticks and cannot have a core stride");
       const __int128 way = __int128{step.extents[i] - 1} * operand.core_strides[i];
       (way < 0 ? first : last) += way;
     }
@@ -434,31 +441,32 @@ struct StepCheck {
     const auto [low, high] = reach(step, index, points_in_lx(step, index));
     if (low < 0 || high > limits.lx_bytes)
       refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of LX, which has " + text(limits.lx_bytes));
-    if (static_cast<int>(index) == indexed_operand(step)) refuse(field, "indices lead to device memory, not to LX");
+    if (static_cast<int>(index) == indexed_operand(step))
+      refuse(field, "the table of indices must be in device memory, not in LX");
     const Operand &operand = step.operands[index], &written = step.operands[0];
     if (index && written.in_lx() &&
         (operand.across_cores() || operand.offset != written.offset || operand.strides != written.strides)) {
       const auto [begin, end] = reach(step, 0, points_per_core(step));
-      if (begin < high && end > low) refuse(field, "lies in LX where operand 0 is written, at other points");
+      if (begin < high && end > low) refuse(field, "overlaps operand 0 in LX, where other points write");
     }
     for (size_t i = rank - folded_dimensions(step); i < rank; ++i)
       if (step.slices[i] > 1)
-        refuse(field, "cores share the folded dimension " + text(i) + ", their LX does not hold operands then");
+        refuse(field, "cannot be in LX while the folded dimension " + text(i) + " is divided over cores");
   }
 
   // An operand in sticks begins at one and moves by whole ones.
   void sticks(const Operand& operand, bool indexed, const std::string& field) const {
     if (operand.stick < -1 || operand.stick >= static_cast<int>(rank))
-      refuse(field, "stick " + text(operand.stick) + " of " + text(rank) + " dimensions");
+      refuse(field, "stick dimension " + text(operand.stick) + ", there are " + text(rank));
     const auto along = [](const Indirect& indirect) { return indirect.stick; };
     if (operand.stick == -1 && !(indexed && std::any_of(step.indirect.begin(), step.indirect.end(), along))) return;
     if (operand.offset % kStickBytes)
-      refuse(field, "lies in sticks, offset " + text(operand.offset) + " is not a multiple of their " +
+      refuse(field, "has sticks, but its offset " + text(operand.offset) + " is not a multiple of their " +
                         text(kStickBytes) + " bytes");
     for (size_t i = 0; i < rank; ++i) {
       const int64_t first = operand.stick == static_cast<int>(i) ? elements_per_stick(operand.format) : 1;
       if (step.extents[i] > first && operand.strides[i] % kStickBytes)
-        refuse(field, "lies in sticks, stride " + text(operand.strides[i]) + " is not a multiple of their " +
+        refuse(field, "has sticks, but its stride " + text(operand.strides[i]) + " is not a multiple of their " +
                           text(kStickBytes) + " bytes");
     }
   }
@@ -501,13 +509,13 @@ struct PlanCheck {
 
   void transfer() const {
     if (step.argument < 0 || step.argument >= static_cast<int>(bytes.size()))
-      refuse("argument", text(step.argument) + " of " + text(bytes.size()));
+      refuse("argument", text(step.argument) + ", there are " + text(bytes.size()));
     if (step.buffer < 0 || step.buffer >= static_cast<int>(plan.buffers.size()))
-      refuse("buffer", text(step.buffer) + " of " + text(plan.buffers.size()));
+      refuse("buffer", text(step.buffer) + ", there are " + text(plan.buffers.size()));
     const auto size = static_cast<int64_t>(plan.buffers[step.buffer].size()), room = bytes[step.argument];
     if (step.offset < 0 || step.offset > room || size > room - step.offset)
       refuse("offset", "buffer " + text(step.buffer) + " of " + text(size) + " bytes at " + text(step.offset) +
-                           " leaves argument " + text(step.argument) + ", which has " + text(room));
+                           " does not fit into argument " + text(step.argument) + ", which has " + text(room));
   }
 };
 

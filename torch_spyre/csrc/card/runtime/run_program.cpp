@@ -95,6 +95,7 @@ void Card::run_with_epilogue(const Program& program, size_t matmul, const Fusion
                              const std::vector<std::byte*>& bases, std::byte* lx) {
   const Step& step = program.steps[matmul];
   std::vector<std::byte*> operands;
+  operands.reserve(step.operands.size());
   for (const Operand& operand : step.operands) operands.push_back(operand.in_lx() ? lx : bases[operand.argument]);
   engine_.parallel_for(step.matmul_tasks->tasks(), [&](int64_t task) {
     const FloatEnvironment environment;

@@ -9,7 +9,7 @@ import torch
 
 from .collect import collect
 from .report import Report
-from .watch import Notices, Watched, noticing, watching
+from .watch import Watched, noticing, watching
 
 
 def explain(
@@ -26,18 +26,20 @@ def explain(
         called = program if _is_compiled(program) else torch.compile(program)
     else:
         called = program
-    watched = Watched()
-    failure = ""
-    notices = Notices()
+    return told(_title(program), lambda: called(*args, **kwargs), with_superdsc)
+
+
+def told(title: str, call: Callable[[], Any], with_superdsc: bool = False, calls: int = 2) -> Report:
+    """The report of the last of so many calls, and of what Dynamo said in all of them."""
+    watched, failure = Watched(), ""
     with noticing() as notices:
         try:
-            with watching() as watched:
-                called(*args, **kwargs)
-            with watching() as watched:
-                called(*args, **kwargs)
+            for _ in range(calls):
+                with watching() as watched:
+                    call()
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
-    return Report(collect(_title(program), watched, notices, failure, with_superdsc))
+    return Report(collect(title, watched, notices, failure, with_superdsc))
 
 
 def _is_compiled(program: Callable[..., Any]) -> bool:
