@@ -114,7 +114,7 @@ class Rows {
     ++correlation_;
     const spyre::Submission& work = record.work;
     linked_ = record.op ? host_op_(static_cast<int32_t>(record.op)) : nullptr;
-    begin_ns_ = unix_time_(record.begin);
+    settle_host_times(record);
     flow_started_ = false;
     if (work.duration > 0) add_host_row(record);
     if (!work.plan) {
@@ -129,6 +129,17 @@ class Rows {
   }
 
  private:
+  // A call is inside of its op. PyTorch converts the counter of the processor with measurements of its own, and the two
+  // may differ by some tens of nanoseconds.
+  void settle_host_times(const Record& record) {
+    begin_ns_ = unix_time_(record.begin);
+    end_ns_ = std::max(unix_time_(record.end), begin_ns_ + 1);
+    if (!linked_ || linked_->duration() < 1) return;
+    const int64_t first = linked_->timestamp(), last = first + linked_->duration();
+    begin_ns_ = std::clamp(begin_ns_, first, last - 1);
+    end_ns_ = std::clamp(end_ns_, begin_ns_ + 1, last);
+  }
+
   void add_steps(const spyre::Submission& work) {
     const PlanFacts facts = facts_for(work);
     Picoseconds start = work.start, waited = work.waited;
@@ -166,7 +177,7 @@ class Rows {
                                                                     : "spyreMemcpy";
     Row* row = add_row(ActivityType::PRIVATEUSE1_RUNTIME, name);
     row->startTime = begin_ns_;
-    row->endTime = std::max(unix_time_(record.end), begin_ns_ + 1);
+    row->endTime = end_ns_;
     row->device = libkineto::processId();
     row->resource = record.thread;
     row->threadId = record.thread;
@@ -228,7 +239,7 @@ class Rows {
   // Of the record at hand.
   int64_t correlation_ = 0;
   const libkineto::ITraceActivity* linked_ = nullptr;
-  int64_t begin_ns_ = 0;
+  int64_t begin_ns_ = 0, end_ns_ = 0;  // on the host
   bool flow_started_ = false;
 };
 
