@@ -147,7 +147,7 @@ def told(event: str, binding: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torch_spyre.provenance", description="Where an event comes from.")
     parser.add_argument("event", help="the name of a kernel's row in a profile")
-    parser.add_argument("file", type=Path, nargs="?", default=Path(PROVENANCE_FILE), help=f"the sidecar ({PROVENANCE_FILE})")
+    parser.add_argument("file", type=Path, nargs="?", default=Path(PROVENANCE_FILE), help="the sidecar")
     arguments = parser.parse_args(argv)
     try:
         print(told(arguments.event, look_up(arguments.event, read(arguments.file))))
