@@ -102,9 +102,9 @@ def _identify(code: KernelDescription, plan: Plan) -> Provenance:
     specs = list(provenance.flat(plan.specs))
     key = provenance.key_of(plan.specs)
     code["name"] = provenance.kernel_name((spec.op_info["aten"] for spec in specs), key)
-    for job in code["steps"]:
-        for step in job["program"]["steps"] if job["type"] == "Compute" else ():
-            step["aten"] = specs[step["spec"]].op_info["aten"]
+    steps = [step for job in code["steps"] if job["type"] == "Compute" for step in job["program"]["steps"]]
+    for step, number in zip(steps, provenance.execution_order(plan.specs), strict=True):
+        step["spec"], step["aten"] = number, specs[number].op_info["aten"]
     return {"key": key, "specs": [str(spec) for spec in specs]}
 
 

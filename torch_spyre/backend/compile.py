@@ -38,14 +38,12 @@ def compile_bundle(
     tiles = {file: tile_of(step, budget) for file, step in plain.items()}
     chain = bundles.parse(bundle) if bundle is not None else bundles.Bundle(name, [bundles.Execute(f) for f in moves])
     bundles.verify(chain, moves)
-    numbers = {file: i for i, file in enumerate(plain)}
     steps: list[Step] = []
     for run in unrolled(chain.body):
         untiled = step_of(moving[run.file], pool, run.moved) if run.file in moving else plain[run.file]
         step: Step = {**untiled, "tile": tiles[run.file]}
         if resident:
             step["staging"] = resident
-        step["spec"] = numbers[run.file]
         if run.turn:
             step["turn"] = True
         steps.append(step)

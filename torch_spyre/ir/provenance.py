@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,18 @@ def flat(specs: Sequence[OpSpec | LoopSpec]) -> Iterable[OpSpec]:
             yield from flat(spec.body)
         else:
             yield spec
+
+
+def execution_order(specs: Sequence[OpSpec | LoopSpec]) -> list[int]:
+    """The number of the OpSpec of every step, loops written out."""
+    numbers = itertools.count()
+
+    def order(spec: OpSpec | LoopSpec) -> list[int]:
+        if isinstance(spec, LoopSpec):
+            return [number for each in spec.body for number in order(each)] * spec.count
+        return [next(numbers)]
+
+    return [number for spec in specs for number in order(spec)]
 
 
 def kernel_name(aten: Iterable[str], key: str) -> str:
