@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MOST_BYTES = 256 << 20  # of a sidecar that is read
-_SOURCE = re.compile(r'File "(.*)", line (\d+)')
+MOST_SOURCE = 16 << 20  # bytes of a source file that a line is shown of
+_SOURCE = re.compile(r'File "(.*)", line (\d{1,9})\b')
 
 
 class InvalidSidecar(ValueError):
@@ -71,8 +72,15 @@ class Sidecar:
         """All of it or nothing: a reader never sees half a file."""
         target = Path(path)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        beside.write_text(json.dumps(self.data))
-        os.replace(beside, target)
+        try:
+            with open(beside, "x") as file:  # never through a link that someone has put there
+                json.dump(self.data, file)
+            os.replace(beside, target)
+        except FileExistsError:
+            raise
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def collect_into(path: str) -> None:
@@ -108,6 +116,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     for field, kind in (("kernelIdentities", dict), ("kernelOccurrences", list), ("specHandleBinding", dict)):
         if not isinstance(data.get(field), kind):
             raise InvalidSidecar(f"{path}: {field} is missing or of the wrong kind")
+    for key, kernel in data["kernelIdentities"].items():
+        if not (isinstance(kernel, dict) and type(kernel.get("name")) is str and type(kernel.get("steps")) is list):
+            raise InvalidSidecar(f"{path}: kernel {key[:99]} has no name or no steps")
     return data
 
 
@@ -129,15 +140,31 @@ def look_up(event: str, data: dict[str, Any]) -> dict[str, Any]:
     return binding
 
 
+def line_of(source: str) -> str:
+    """The text of a line. A sidecar may name any path: only ordinary files of a sensible size are read."""
+    at = _SOURCE.match(source)
+    try:
+        if at is None or not os.path.isfile(at[1]) or os.path.getsize(at[1]) > MOST_SOURCE:
+            return ""
+    except (OSError, ValueError):  # of a path that no file can have
+        return ""
+    return linecache.getline(at[1], int(at[2])).strip()
+
+
+def nodes_of(binding: dict[str, Any]) -> list[list[str]]:
+    """The FX nodes of each occurrence: in the graph that was lowered, and in Dynamo's."""
+    nodes = binding.get("nodes")
+    found = nodes if isinstance(nodes, list) else []
+    return [[str(name) for name in each] for each in found if isinstance(each, list) and each]
+
+
 def told(event: str, binding: dict[str, Any]) -> str:
     """For a person: the line with its text, the op, the nodes and the OpSpec."""
-    at = _SOURCE.match(binding["source"])
-    line = linecache.getline(at[1], int(at[2])).strip() if at else ""
-    nodes = "; ".join(" from ".join(map(str, each)) for each in binding.get("nodes", [])) or "unknown"
+    nodes = "; ".join(" from ".join(each) for each in nodes_of(binding)) or "unknown"
     rows = [
         ("event", event),
         ("source", binding["source"] or "unknown"),
-        ("line", line or "unknown"),
+        ("line", line_of(binding["source"]) or "unknown"),
         ("ATen", str(binding.get("aten", ""))),
         ("FX nodes", nodes),
     ]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import html
 import json
-import linecache
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +19,6 @@ from . import provenance
 from .ir.provenance import parse_name
 
 MOST_ROWS = 10_000
-_SOURCE = re.compile(r'File "(.*)", line (\d+)')
 _PANELS = ("Source", "ATen", "FX before", "FX after", "Loop op", "OpSpec")
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Provenance</title>
@@ -44,27 +41,25 @@ for(const o of rows)o.classList.toggle("chosen",o.dataset.source===r.dataset.sou
 def page(data: dict[str, Any], durations: dict[str, float] | None = None) -> str:
     """The HTML of a sidecar; ``durations``: microseconds by the name of a row."""
     rows: list[str] = []
-    for key, kernel in list(data["kernelIdentities"].items()):
-        for step in range(len(kernel.get("steps", ()))):
+    for kernel in data["kernelIdentities"].values():
+        for step in range(len(kernel["steps"])):
             if len(rows) == MOST_ROWS:
                 break
-            event = f"{kernel.get('name', key)}#{step}"
+            event = f"{kernel['name']}#{step}"
             rows.append(_row(event, provenance.look_up(event, data), durations))
     head = "".join(f"<th>{name}</th>" for name in ("Step", *(["us"] if durations else []), *_PANELS))
     return _PAGE.replace("HEAD", head).replace("ROWS", "\n".join(rows))
 
 
 def _row(event: str, binding: dict[str, Any], durations: dict[str, float] | None) -> str:
-    at = _SOURCE.match(binding["source"])
-    line = linecache.getline(at[1], int(at[2])).strip() if at else ""
-    nodes = [each for each in binding.get("nodes", []) if isinstance(each, list)]
+    nodes = provenance.nodes_of(binding)
     cells = [
         event,
         *([f"{durations.get(event, 0.0):.3f}"] if durations else []),
-        f"{binding['source']}\n{line}",
+        f"{binding['source']}\n{provenance.line_of(binding['source'])}",
         str(binding.get("aten", "")),
-        "\n".join(str(each[-1]) for each in nodes),
-        "\n".join(str(each[0]) for each in nodes),
+        "\n".join(each[-1] for each in nodes),
+        "\n".join(each[0] for each in nodes),
         str(binding.get("loopOp", "")),
         binding["opSpec"],
     ]

@@ -25,6 +25,14 @@ def test_a_script_that_fails_has_a_report_and_a_sentence(tmp_path, capsys):
     assert "failed: KeyError" in shown.out and "gone" in shown.err
 
 
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 2)])
+def test_a_script_that_exits_has_a_report(code, expected, tmp_path, capsys):
+    script = tmp_path / "program.py"
+    script.write_text(f"import torch\ntorch.ones(4).to('spyre') + 1\nraise SystemExit({code})\n")
+    assert cli.main(["explain", str(script)]) == expected
+    assert "us modelled" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["no/such/script.py", "no-such-preset"])
 def test_what_is_not_there_is_a_sentence(name, capsys):
     assert cli.main(["explain", name]) == 2

@@ -23,6 +23,9 @@ print(recording.launches[0].plan.name)
 """
 
 
+DAMAGED = '{"version": 1, "kernelIdentities": {"K": 3}, "kernelOccurrences": [], "specHandleBinding": {}}'
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sidecar")
@@ -60,7 +63,9 @@ def test_texts_of_a_sidecar_are_shown_as_texts(made):
     assert "<script>alert" not in provenance_viewer.page(data)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "kernelIdentities": []}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"version": 2}', '{"version": 1, "kernelIdentities": []}', "[" * 100_000, DAMAGED]
+)
 def test_damaged_sidecars_are_refused_in_a_sentence(text, tmp_path, capsys):
     file = tmp_path / "sidecar.json"
     file.write_text(text)
@@ -74,6 +79,12 @@ def test_other_events_are_refused_in_a_sentence(event, made, capsys):
     folder, _ = made
     assert provenance.main([event, str(folder / "sidecar.json")]) == 2
     assert event.split("_")[-1].split("#")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "no such file", "a\0b"])
+def test_only_lines_of_ordinary_files_are_read(path):
+    assert provenance.line_of(f'File "{path}", line 1, in f') == ""
+    assert provenance.line_of(f'File "{__file__}", line 1, in f').startswith('"""The sidecar')
 
 
 def test_a_step_that_there_is_not_is_refused(made, capsys):

@@ -58,10 +58,17 @@ def _script(path: Path, with_superdsc: bool) -> Report:
         raise ModelError(f"there is no file {path}")
     from .api import told
 
+    def call() -> None:
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:  # what the script did before is still worth a report
+            if end.code not in (None, 0):
+                raise RuntimeError(f"{path} ended with exit code {end.code}") from end
+
     before, sys.argv = sys.argv, [str(path)]
     sys.path.insert(0, str(path.parent.resolve()))
     try:
-        return told(path.name, lambda: runpy.run_path(str(path), run_name="__main__"), with_superdsc, calls=1)
+        return told(path.name, call, with_superdsc, calls=1)
     finally:
         sys.argv = before
         sys.path.pop(0)
