@@ -50,7 +50,7 @@ def _register() -> None:
     _C.set_hardware_file(description.file_for_card())
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
-    from . import device
+    from . import device, distributed
     from .device import extensions
     from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
 
@@ -58,6 +58,7 @@ def _register() -> None:
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
+    distributed.register()
     diagnostics.collect_failures()
     if path := _provenance_path():
         from . import provenance

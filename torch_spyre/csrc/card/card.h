@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "card/clock/clock.h"
+#include "card/clock/collective_time.h"
 #include "card/clock/hardware.h"
 #include "card/engine/engine.h"
 #include "card/error.h"
@@ -92,6 +93,8 @@ class Card {
   Memory& memory() { return *memory_; }
   Engine& engine() { return engine_; }
   const Clock& clock() const { return clock_; }
+  const Links& links() const { return links_; }
+  uint64_t hardware_digest() const { return hardware_digest_; }
   const CardLimits& limits() const { return limits_; }
   Stream& stream(int id);
   const Progress& progress() const { return progress_; }
@@ -112,6 +115,10 @@ class Card {
   void bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream);
   void bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream);
   void callback(int stream, std::function<void()> body);
+  // The elements [first, first + count) of a view in the order of the host, one behind the other in the card's format; and
+  // back. At once, by the calling thread: for work outside of the streams, which has waited for them.
+  void pack(std::byte* to, const DeviceView& from, int64_t first, int64_t count);
+  void unpack(const DeviceView& to, const std::byte* from, int64_t first, int64_t count);
 
   // Validate, and settle once all that every launch needs: the modelled time, LX, the tasks of matmuls, fusion. A
   // launch prepares what was not prepared before, each time anew.
@@ -160,6 +167,8 @@ class Card {
   const CardLimits limits_;
   Engine& engine_;
   const Clock clock_;
+  const Links links_;
+  const uint64_t hardware_digest_;
   CardCounters& counters_;
   Meter meter_;
   Progress progress_;

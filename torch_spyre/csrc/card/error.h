@@ -49,6 +49,10 @@ struct UndefinedBehavior : Error {
 struct ConfigurationError : Error {
   using Error::Error;
 };
+// Cards that should do a collective together did not: they ask for different ones, or one of them is missing.
+struct CollectiveFailed : Error {
+  using Error::Error;
+};
 // The host asked to stop waiting (Ctrl-C). What was queued is dropped.
 struct Interrupted : Error {
   using Error::Error;

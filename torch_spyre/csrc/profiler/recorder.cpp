@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/calls/blocking.h"
+
 namespace torch_spyre::profiler {
 
 namespace {
@@ -68,6 +70,35 @@ int64_t rows_of(const spyre::Submission& work) {
   return steps;
 }
 
+// Work behind a collective has its time when the other cards have come there. What was dropped never has one.
+void settle(std::vector<Record>& records) {
+  for (const Record& record : records) {
+    const spyre::Submission& work = record.work;
+    if (work.end->time >= 0 || work.stream < 0) continue;
+    spyre::Card& card = spyre::Runtime::get().card(work.card);
+    try {
+      run_blocking([&] { card.engine().time(card.stream(work.stream), spyre::Runtime::interrupted); });
+    } catch (const std::exception&) {  // an interrupt; what it dropped has no row
+    }
+  }
+  std::erase_if(records, [](const Record& record) { return record.work.end->time < 0; });
+}
+
+// Nothing is freed under a lock: a plan may hold Python objects, and whoever holds the GIL may wait for the lock.
+std::vector<Record> taken_records() {
+  std::vector<Record> all;
+  const std::lock_guard lock(buffers().mutex);
+  for (const auto& buffer : buffers().all) {
+    const std::lock_guard own(buffer->mutex);
+    std::move(buffer->records.begin(), buffer->records.end(), std::back_inserter(all));
+    std::vector<Record>().swap(buffer->records);
+    buffer->first_open = 0;
+  }
+  // Of threads that are gone.
+  std::erase_if(buffers().all, [](const auto& buffer) { return buffer.use_count() == 1; });
+  return all;
+}
+
 void pop(std::vector<uint64_t>& stack) {
   if (!stack.empty()) stack.pop_back();
 }
@@ -107,20 +138,12 @@ void start_recording() {
   spyre::submission_observer = record;
 }
 
-// Nothing is freed under a lock: a plan may hold Python objects, and whoever holds the GIL may wait for the lock.
 Records stop_recording() {
   recording = false;
   spyre::submission_observer = nullptr;
   Records found;
-  const std::lock_guard lock(buffers().mutex);
-  for (const auto& buffer : buffers().all) {
-    const std::lock_guard own(buffer->mutex);
-    std::move(buffer->records.begin(), buffer->records.end(), std::back_inserter(found.all));
-    std::vector<Record>().swap(buffer->records);
-    buffer->first_open = 0;
-  }
-  // Of threads that are gone.
-  std::erase_if(buffers().all, [](const auto& buffer) { return buffer.use_count() == 1; });
+  found.all = taken_records();
+  settle(found.all);
   found.dropped_rows = dropped;
   return found;
 }

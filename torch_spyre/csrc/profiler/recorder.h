@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "card/card.h"
@@ -17,6 +18,8 @@ struct Record {
   uint64_t op;                    // correlation of the host op that submitted it; 0: none
   int32_t thread;                 // as the system counts them
   c10::approx_time_t begin, end;  // of the call on the host
+
+  auto lane_and_start() const { return std::tuple(work.card, work.stream, work.start()); }
 };
 
 // The records of one profile.

@@ -121,7 +121,7 @@ class Rows {
       const Transfer& moved = work.transfer;
       const bool fills = moved.kind == Transfer::Kind::fill;
       Row* row = add_device_row(fills ? ActivityType::GPU_MEMSET : ActivityType::GPU_MEMCPY, name_of(moved.kind), work,
-                                work.start, work.duration);
+                                work.start(), work.duration);
       if (row) row->bytes = std::max(moved.bytes_read, moved.bytes_written);
       return;
     }
@@ -142,7 +142,7 @@ class Rows {
 
   void add_steps(const spyre::Submission& work) {
     const PlanFacts facts = facts_for(work);
-    Picoseconds start = work.start, waited = work.waited;
+    Picoseconds start = work.start(), waited = work.waited;
     for (const StepFacts& step : *facts) {
       const bool is_kernel = step.kind == StepFacts::Kind::kernel;
       // What a launch waits for, its first step waits for.
@@ -250,7 +250,7 @@ void add_rows(libkineto::CpuTraceBuffer& to, Records records, const std::set<Act
               const libkineto::getLinkedActivityCallback& host_op) {
   // In the order of the modelled clock, which is that of submission within a lane.
   std::stable_sort(records.all.begin(), records.all.end(), [](const Record& a, const Record& b) {
-    return std::tie(a.work.card, a.work.stream, a.work.start) < std::tie(b.work.card, b.work.stream, b.work.start);
+    return a.lane_and_start() < b.lane_and_start();
   });
   Rows rows(to, types, unix_time, host_op);
   for (const Record& record : records.all) rows.add(record);

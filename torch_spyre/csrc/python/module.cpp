@@ -31,6 +31,7 @@ PYBIND11_MODULE(_C, m) {
   torch_spyre::bind_layouts(m);
   torch_spyre::bind_kernels(m);
   torch_spyre::bind_runtime(m);
+  torch_spyre::bind_distributed(m);
 
   // All kernels with registrations of their own are registered by now: they were when the library was loaded.
   torch_spyre::register_structured_ops();

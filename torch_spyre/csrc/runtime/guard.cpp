@@ -18,6 +18,13 @@ spyre::Stream& stream_of(const c10::Stream& stream) {
   return card(stream.device_index()).stream(static_cast<int>(stream.id()));
 }
 
+// Behind a collective it is known only when the other cards have come there.
+spyre::Picoseconds time_of(const spyre::Event& event) {
+  spyre::Picoseconds time = 0;
+  run_blocking([&] { time = spyre::Runtime::get().engine().time(event, spyre::Runtime::interrupted); });
+  return time;
+}
+
 struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kSpyre; }
 
@@ -94,7 +101,7 @@ struct SpyreGuard final : c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(first && second && event_of(first)->record && event_of(second)->record,
                 "both events must be recorded before their distance in time can be taken");
     constexpr double kPerMillisecond = 1e9;
-    return static_cast<double>(event_of(second)->record->time - event_of(first)->record->time) / kPerMillisecond;
+    return static_cast<double>(time_of(*event_of(second)) - time_of(*event_of(first))) / kPerMillisecond;
   }
 };
 

@@ -43,4 +43,16 @@ double Hardware::operator[](const std::string& name) const {
   return found->second;
 }
 
+uint64_t Hardware::digest() const {
+  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&](const void* data, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) digest = (digest ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;
+  };
+  for (const auto& [name, value] : values_) {
+    add(name.data(), name.size());
+    add(&value, sizeof(value));
+  }
+  return digest;
+}
+
 }  // namespace spyre

@@ -1,6 +1,7 @@
 // The hardware description, read from a file of `name = number` lines (torch_spyre/card/spyre.toml).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -13,6 +14,8 @@ class Hardware {
   static Hardware from_file(const std::string& path);
   // Throws ConfigurationError when the description lacks the constant.
   double operator[](const std::string& name) const;
+  // The same for descriptions with the same constants.
+  uint64_t digest() const;
 
  private:
   std::string path_;

@@ -79,12 +79,13 @@ uint64_t Engine::next_id() {
 }
 
 Engine::Engine(int threads, bool immediate)
-    : threads_(std::max(1, threads)),
+    : most_threads_(std::max(1, threads)),
+      threads_(most_threads_),
       immediate_(immediate),
       cores_(static_cast<int>(std::thread::hardware_concurrency())),
       spin_time_(cores_ > 1 ? kSpinTime : std::chrono::microseconds{0}) {
   if (immediate_) return;
-  for (int i = 0; i < threads_; ++i) add_worker();
+  for (int i = 0; i < most_threads_; ++i) add_worker();
 }
 
 Engine::~Engine() {
@@ -187,21 +188,21 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
     known.unwaited.push_back(&stream);
   if (!stream.listed) streams_.push_back(&stream), stream.listed = true;
   const uint64_t sequence = stream.progress->issued[stream.id].fetch_add(1, std::memory_order_acq_rel) + 1;
-  stream.time += item.task.duration;
-  if (item.task.end) *item.task.end = stream.time;
-  if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
-  if (stream.meter) stream.meter->submitted(stream.id, sequence, stream.time, item.task.duration, item.task.usage);
-  if (item.record) {
-    item.record->time = stream.time;
-    item.record->sequence = sequence;
-  }
-  if (immediate_) {
+  if (item.record) item.record->sequence = sequence;
+  if (item.awaited && !item.awaited->settled) stream.settled = false;
+  item.settled = stream.settled;
+  if (item.settled) settle_time(stream, item, sequence);
+  if (immediate_ && item.settled) {
     if (item.task.run) carry_out(lock, stream, item.task);
-    if (item.record) item.record->done = true;
+    if (item.record) {
+      item.record->failed = stream.error != nullptr;
+      item.record->done = true;
+    }
     complete(stream);
     return sequence;
   }
   stream.items.push_back(std::move(item));
+  if (workers_.empty()) add_worker();  // who computes nothing needs none until work outside has to be waited for
   int notify = 0;
   if (stream.state == Stream::State::idle) {
     if (wake == Wake::caller_waits && for_waiters(stream.items.front().task)) {
@@ -214,6 +215,18 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
   lock.unlock();
   if (notify > 0) work_available_.notify_one();
   return sequence;
+}
+
+// Modelled time behind an item, once it is known before it.
+void Engine::settle_time(Stream& stream, Stream::Item& item, uint64_t sequence) {
+  stream.time += item.task.duration;
+  if (item.task.end) item.task.end->time.store(stream.time, std::memory_order_release);
+  if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
+  if (stream.meter) stream.meter->submitted(stream.id, sequence, stream.time, item.task.duration, item.task.usage);
+  if (item.record) {
+    item.record->time = stream.time;
+    item.record->settled = true;
+  }
 }
 
 uint64_t Engine::submit(Stream& stream, Task task, Wake wake) {
@@ -252,10 +265,19 @@ void Engine::wait_event(Stream& stream, const Event& event) {
 void Engine::step(Lock& lock, Stream& stream) {
   stream.state = Stream::State::running;
   Stream::Item& item = stream.items.front();  // a deque keeps references valid while the host appends
-  if (item.awaited && !item.awaited->done) {
-    stream.state = Stream::State::blocked;
-    item.awaited->waiters.push_back(&stream);
-    return;
+  if (item.awaited) {
+    const uint64_t sequence = stream.progress->completed[stream.id].load(std::memory_order_relaxed) + 1;
+    const bool skipped = sequence <= std::max(stream.dropped_sequence, stream.skipped_sequence);
+    const bool outside = !item.awaited->stream;
+    if (!item.awaited->done && !(outside && sequence <= stream.dropped_sequence)) {
+      stream.state = Stream::State::blocked;
+      item.awaited->waiters.push_back(&stream);
+      return;
+    }
+    if (item.awaited->error && !skipped && !stream.error) {
+      stream.error = item.awaited->error;
+      stream.failed_sequence = sequence;
+    }
   }
   if (item.task.run) carry_out(lock, stream, item.task);
   finish(stream, item);
@@ -309,8 +331,12 @@ void Engine::complete(Stream& stream) {
 
 void Engine::finish(Stream& stream, Stream::Item& item) {
   bool others = false;
+  const uint64_t sequence = stream.progress->completed[stream.id].load(std::memory_order_relaxed) + 1;
+  if (!item.settled) settle_time(stream, item, sequence);
   if (item.record) {
+    item.record->failed = stream.error || sequence <= std::max(stream.dropped_sequence, stream.skipped_sequence);
     item.record->done = true;
+    if (item.record->then) item.record->then();
     for (Stream* waiter : item.record->waiters) make_ready(*waiter);
     others = !item.record->waiters.empty();
     item.record->waiters.clear();
@@ -319,6 +345,7 @@ void Engine::finish(Stream& stream, Stream::Item& item) {
   complete(stream);
   if (stream.items.empty()) {
     stream.state = Stream::State::idle;
+    stream.settled = true;
   } else {
     others |= !(ready_[0].empty() && ready_[1].empty() && jobs_.empty());  // else this thread goes on with the stream
     make_ready(stream);
@@ -372,6 +399,12 @@ void Engine::refuse_deadlock(const Use& use, Stream* helped) const {
 }
 
 void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted) {
+  if (wait_while(lock, use, helped, interrupted)) return;
+  drop_all(lock);
+  throw Interrupted("interrupted while waiting for the card");
+}
+
+bool Engine::wait_while(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& stop) {
   const auto done = [&] { return use.progress->finished(use.stream, use.sequence); };
   Waiter waiter{use};
   bool helped_out = false;
@@ -415,23 +448,22 @@ void Engine::wait_until(Lock& lock, const Use& use, Stream* helped, const Interr
       continue;
     } else {
       waiters_.push_back(&waiter);
-      if (interrupted)
+      if (stop)
         waiter.wake.wait_until(lock, next_check);
       else
         waiter.wake.wait(lock);
       std::erase(waiters_, &waiter);
     }
-    if (!interrupted || std::chrono::steady_clock::now() < next_check) continue;
+    if (!stop || std::chrono::steady_clock::now() < next_check) continue;
     lock.unlock();
-    const bool stop = interrupted();
+    const bool stopped = stop();
     lock.lock();
     next_check = std::chrono::steady_clock::now() + kInterruptPeriod;
-    if (!stop) continue;
-    drop_all(lock);
-    throw Interrupted("interrupted while waiting for the card");
+    if (stopped) return false;
   }
   // Others may have submitted behind this work, counting on this thread to carry on.
   if (helped_out && !(ready_[0].empty() && ready_[1].empty())) announce_and_wake();
+  return true;
 }
 
 void Engine::raise_error(Lock& lock, Stream& stream, uint64_t sequence) {
@@ -458,6 +490,10 @@ void Engine::drop_all(Lock& lock) {
     stream->dropped_sequence = issued;
     stream->drops = interrupts_;
     if (stream->state == Stream::State::claimed) make_ready(*stream);
+    if (stream->state == Stream::State::blocked && !stream->items.front().awaited->stream) {
+      std::erase(stream->items.front().awaited->waiters, stream);  // other processes may never end it
+      make_ready(*stream);
+    }
   }
   announce_and_wake();
   const auto stopping = [](const Stream* stream) { return stream != current_stream && stream->stop; };
@@ -490,8 +526,26 @@ void Engine::wait(const Event& event, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
   if (!pending_here(event)) return;
   const std::shared_ptr<Record> record = event.record;
+  if (!record->stream) {
+    wait_outside(lock, *record, interrupted);
+    if (record->error) std::rethrow_exception(record->error);
+    return;
+  }
   lock.unlock();
   wait(*record->stream, record->sequence, interrupted);
+}
+
+void Engine::wait_outside(Lock& lock, const Record& record, const InterruptCheck& interrupted) {
+  while (!record.done) {
+    fulfilled_.wait_for(lock, kInterruptPeriod);
+    if (record.done || !interrupted) continue;
+    lock.unlock();
+    const bool stop = interrupted();
+    lock.lock();
+    if (!stop) continue;
+    drop_all(lock);
+    throw Interrupted("interrupted while waiting for other cards");
+  }
 }
 
 void Engine::settle(const Use& use, const InterruptCheck& interrupted) {
@@ -509,9 +563,78 @@ void Engine::withdraw(Stream& stream, uint64_t sequence) {
   taken_back.swap(stream.items[sequence - completed - 1].task.run);
 }
 
-Picoseconds Engine::time(const Stream& stream) const {
+Picoseconds Engine::time(Stream& stream, const InterruptCheck& interrupted) {
   Lock lock(mutex_);
+  if (!stream.settled)
+    wait_until(lock, {stream.progress, stream.id, stream.progress->issued[stream.id]}, &stream, interrupted);
   return stream.time;
+}
+
+Picoseconds Engine::time(const Event& event, const InterruptCheck& interrupted) {
+  Lock lock(mutex_);
+  const std::shared_ptr<Record> record = event.record;
+  if (!pending_here(event) || record->settled) return record->time;
+  if (record->stream)
+    wait_until(lock, {record->stream->progress, record->stream->id, record->sequence}, record->stream, interrupted);
+  else
+    wait_outside(lock, *record, interrupted);
+  return record->time;
+}
+
+// --- work outside of the engine
+
+Event Engine::expect(OutsideWork& work) {
+  Event event;
+  event.record = std::make_shared<Record>();
+  event.record->engine = id_;
+  Lock lock(mutex_);
+  event.record->sequence = work.progress.issued[0].fetch_add(1, std::memory_order_acq_rel) + 1;
+  return event;
+}
+
+void Engine::fulfil(OutsideWork& work, const Event& event, Picoseconds time, std::exception_ptr error) {
+  Record& record = *event.record;
+  Lock lock(mutex_);
+  record.time = time;
+  record.settled = true;
+  record.failed = error != nullptr;
+  record.error = std::move(error);
+  record.done = true;
+  if (record.then) record.then();
+  for (Stream* waiter : record.waiters) make_ready(*waiter);
+  const bool others = !record.waiters.empty();
+  record.waiters.clear();
+  // Completed is what has ended together with all before it.
+  uint64_t completed = work.progress.completed[0].load(std::memory_order_relaxed);
+  work.early.push_back(record.sequence);
+  for (bool found = true; found;) found = std::erase(work.early, completed + 1) > 0 && ++completed;
+  work.progress.completed[0].store(completed, std::memory_order_release);
+  fulfilled_.notify_all();
+  for (Waiter* waiter : waiters_)
+    if (waiter->use.progress == &work.progress) waiter->wake.notify_one();
+  if (others) announce_and_wake();
+}
+
+void Engine::when_done(const Event& event, std::function<void()> then) {
+  Lock lock(mutex_);
+  if (pending_here(event) && !event.record->done)
+    event.record->then = std::move(then);
+  else
+    then();
+}
+
+bool Engine::await(const Event& event, const std::function<bool()>& go_on) {
+  Lock lock(mutex_);
+  if (!pending_here(event)) return true;
+  const std::shared_ptr<Record> record = event.record;
+  const auto stop = [&] { return !go_on(); };
+  if (record->stream) {
+    const Use use{record->stream->progress, record->stream->id, record->sequence};
+    wait_while(lock, use, record->stream, stop);
+  } else {
+    while (!record->done && go_on()) fulfilled_.wait_for(lock, kInterruptPeriod);
+  }
+  return record->done && !record->failed;
 }
 
 // --- loops in parallel

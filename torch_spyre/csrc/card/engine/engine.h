@@ -1,9 +1,11 @@
 // Streams, events and the thread pool that carries their work out.
 //
 // A stream is a FIFO of tasks. Modelled time is settled when a task is submitted: it follows from stream order and
-// event edges alone, never from when the host's threads do the work.
+// event edges alone, never from when the host's threads do the work. Behind work outside of the engine (a collective,
+// whose time follows from clocks of other processes) it is settled when a task is carried out, by the same rules.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +26,11 @@ namespace spyre {
 
 struct Stream;
 
+// The modelled time at which a task ends; negative until it is settled.
+struct ModelledEnd {
+  std::atomic<Picoseconds> time{-1};
+};
+
 struct Task {
   std::function<void()> run;
   Picoseconds duration = 0;
@@ -31,7 +38,7 @@ struct Task {
   bool* ran = nullptr;           // set when the task is carried out, and not when it is skipped behind a failed one
   Origin origin{};               // set by submit()
   const Usage* usage = nullptr;  // for the counters; looked at by submit() alone
-  Picoseconds* end = nullptr;    // set by submit() to the modelled time at its end
+  std::shared_ptr<ModelledEnd> end{};  // set to the modelled time at its end as soon as that is settled
 };
 
 // One that takes as long as its use of the card's parts says; `usage` outlives the call of submit().
@@ -42,18 +49,29 @@ inline Task task_of(std::function<void()> run, const Usage& usage) {
 // Of what this thread submits.
 Origin& current_origin();
 
-// One recording of an event.
+// One recording of an event, or the end of work outside of the engine.
 struct Record {
-  uint64_t engine = 0;  // which engine it belongs to: those of one that is gone count as done
-  Picoseconds time = 0;
-  Stream* stream = nullptr;
+  uint64_t engine = 0;           // which engine it belongs to: those of one that is gone count as done
+  Picoseconds time = 0;          // once it is settled
+  Stream* stream = nullptr;      // null: of work outside of the engine
   uint64_t sequence = 0;         // its place in the stream
   std::vector<Stream*> waiters;  // streams that go on when it is done
+  bool settled = false;          // `time` is known; at the latest when it is done
+  bool failed = false;           // once it is done: the stream did not carry out all that is before it
+  std::exception_ptr error;      // once it is done, of work outside: streams that wait for it fail with it
+  std::function<void()> then;    // called when it is done
   std::atomic<bool> done{false};
 };
 
 struct Event {
   std::shared_ptr<Record> record;  // null until recorded
+};
+
+// Work that other threads than the engine's carry out (collectives), numbered in the order in which it was asked for.
+// It may end in another order. Memory that it uses notes `progress`, stream 0.
+struct OutsideWork {
+  Progress progress;
+  std::vector<uint64_t> early{};  // done before others that were asked for earlier; under the engine's lock
 };
 
 // Everything below `progress` belongs to the engine and its lock, but for `stop`.
@@ -68,8 +86,10 @@ struct Stream {
     Task task;
     std::shared_ptr<Record> record;   // to be marked done
     std::shared_ptr<Record> awaited;  // to be waited for
+    bool settled = true;              // its modelled time is
   };
   std::deque<Item> items;
+  bool settled = true;  // the time of all items is: `time` is that behind the last one, else that before the first
   // ready: queued for any thread; claimed: kept for the caller of submit(), which is about to wait.
   enum class State { idle, ready, claimed, running, blocked } state = State::idle;
 
@@ -125,12 +145,26 @@ class Engine {
   // Whether waiting threads may run short tasks themselves, during which they notice no interrupt.
   bool waiters_compute = true;
 
-  Picoseconds time(const Stream& stream) const;
+  // Modelled time behind all that was submitted, for which it waits where that is not settled.
+  Picoseconds time(Stream& stream, const InterruptCheck& interrupted = {});
+  // The same of a recorded event.
+  Picoseconds time(const Event& event, const InterruptCheck& interrupted = {});
+
+  // Work outside of the engine begins: streams may wait for the event, and go on when it ends. With an error they fail.
+  Event expect(OutsideWork& work);
+  void fulfil(OutsideWork& work, const Event& event, Picoseconds time, std::exception_ptr error);
+  // Calls `then` once the event is done, or at once where it is; not to block, as it may hold the engine's lock.
+  void when_done(const Event& event, std::function<void()> then);
+  // For threads that carry out such work: waits for an event, without raising errors of its stream, while `go_on`.
+  // True if all before the event was carried out.
+  bool await(const Event& event, const std::function<bool()>& go_on);
 
   // Calls body(i) for 0 <= i < count on this thread and on idle ones, which are pool threads and those that wait for
   // the task this is part of, `threads` together at most; returns when all are done.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
   int threads() const { return threads_; }
+  // From now on loops use at most so many threads, of those that the engine was made with: ranks share a machine.
+  void limit_threads(int threads) { threads_ = std::clamp(threads, 1, most_threads_); }
   bool immediate() const { return immediate_; }
 
  private:
@@ -145,6 +179,7 @@ class Engine {
   void step(Lock& lock, Stream& stream);  // carries out the stream's first item
   void carry_out(Lock& lock, Stream& stream, Task& task);
   static void complete(Stream& stream);
+  static void settle_time(Stream& stream, Stream::Item& item, uint64_t sequence);
   void finish(Stream& stream, Stream::Item& item);
   void wake_waiters(const Stream& stream);
 
@@ -152,6 +187,9 @@ class Engine {
   int announce();
   void announce_and_wake();
   void wait_until(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& interrupted);
+  // False where `stop`, asked now and then, ended the wait.
+  bool wait_while(Lock& lock, const Use& use, Stream* helped, const InterruptCheck& stop);
+  void wait_outside(Lock& lock, const Record& record, const InterruptCheck& interrupted);
   bool for_waiters(const Task& task) const;
   bool may_help(const Stream& stream) const { return !stream.items.empty() && for_waiters(stream.items.front().task); }
   void refuse_deadlock(const Use& use, Stream* helped) const;
@@ -172,7 +210,8 @@ class Engine {
 
   static uint64_t next_id();
   const uint64_t id_ = next_id();
-  const int threads_;
+  const int most_threads_;
+  std::atomic<int> threads_;
   const bool immediate_;
   const int cores_;                            // of the host
   const std::chrono::microseconds spin_time_;  // how long an idle thread spins before it sleeps
@@ -181,7 +220,8 @@ class Engine {
   std::deque<Stream*> ready_[2];  // low, high
   std::vector<Stream*> streams_;  // that ever had work
   std::atomic<uint64_t> interrupts_{0};
-  std::condition_variable stopped_;  // a task that was to stop has
+  std::condition_variable stopped_;    // a task that was to stop has
+  std::condition_variable fulfilled_;  // work outside of the engine has ended
   size_t in_callbacks_ = 0;          // workers
   std::vector<Job*> jobs_;
   std::vector<Waiter*> waiters_;

@@ -47,6 +47,8 @@ Card::Card(int index, int physical, const Options& options, const Hardware& hard
               static_cast<int64_t>(hardware["span_bytes"]), static_cast<int64_t>(hardware["lx_bytes"])},
       engine_(engine),
       clock_(hardware),
+      links_(hardware),
+      hardware_digest_(hardware.digest()),
       counters_(counters),
       meter_(counters),
       memory_(std::make_unique<Memory>(memory_options(index, options, hardware))),
@@ -106,11 +108,11 @@ void Card::submit(int id, Task task, Uses uses, uint64_t interrupts, Wait wait, 
   if (wait == Wait::yes) task.ran = &ran;
   const auto wake = wait == Wait::yes ? Engine::Wake::caller_waits : Engine::Wake::worker;
   const SubmissionObserver observer = submission_observer.load(std::memory_order_relaxed);
-  Picoseconds end = 0;
-  if (observer) task.end = &end;
+  const auto end = observer ? std::make_shared<ModelledEnd>() : nullptr;
+  task.end = end;
   const Picoseconds duration = task.duration;
   const uint64_t sequence = engine_.submit(stream, std::move(task), wake, interrupts);
-  if (observer && transfer) observer({index_, id, end - duration, duration, nullptr, 0, *transfer, current_origin()});
+  if (observer && transfer) observer({index_, id, end, duration, nullptr, 0, *transfer, current_origin()});
   for (const auto& [held, effect] : uses)
     if (held.block) held.memory->note_use(held.block, progress_, id, sequence, effect);
   if (wait == Wait::yes) wait_for(stream, sequence, ran);

@@ -158,16 +158,15 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
     }
   };
   uint64_t sequence = 0;
-  Picoseconds end = 0;
-  Task task{.run = run, .duration = time, .usage = &job->plan->usage};
-  if (observer) task.end = &end;
+  const auto end = observer ? std::make_shared<ModelledEnd>() : nullptr;
+  Task task{.run = run, .duration = time, .usage = &job->plan->usage, .end = end};
   try {
     sequence = engine_.submit(stream, std::move(task), Engine::Wake::worker, interrupts);
   } catch (...) {
     release_own();
     throw;
   }
-  if (observer) observer({index_, id, end - time, time, observed, waited, {}, current_origin()});
+  if (observer) observer({index_, id, end, time, observed, waited, {}, current_origin()});
   note_uses(job->arguments, job->plan->written, id, sequence);
   if (job->lx.block) lx_->note_use(job->lx.block, progress_, id, sequence);
   // Released already, with their uses noted: an allocation that needs the memory can then wait for the launch.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "card/clock/clock.h"
+#include "card/engine/engine.h"
 #include "card/error.h"
 #include "card/program/job_plan.h"
 
@@ -19,15 +20,17 @@ struct Transfer {
 
 struct Submission {
   int card, stream;
-  Picoseconds start, duration;          // on the stream's modelled clock
+  std::shared_ptr<const ModelledEnd> end;  // on the stream's modelled clock; behind a collective it is settled later
+  Picoseconds duration;
   std::shared_ptr<const JobPlan> plan;  // of a launch; otherwise it is a transfer
   Picoseconds waited = 0;               // part of a launch's duration: for what the launch before has written
   Transfer transfer{};
   Origin origin{};
+
+  Picoseconds start() const { return end->time - duration; }  // once it is settled
 };
 
-// Called by the thread that submits, right after the modelled time is settled. Null, as it is by default: nobody wants
-// to know.
+// Called by the thread that submits. Null, as it is by default: nobody wants to know.
 using SubmissionObserver = void (*)(Submission&&);
 inline std::atomic<SubmissionObserver> submission_observer{nullptr};
 

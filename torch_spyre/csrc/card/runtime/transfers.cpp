@@ -1,6 +1,7 @@
 // Copies and fills: a view is lowered through its layout into loop nests, which a stream's task goes over.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "card/card.h"
 #include "card/clock/work.h"
@@ -225,6 +226,83 @@ void Card::fill(const DeviceView& to, uint32_t element, int stream) {
   };
   const Transfer transfer{Transfer::Kind::fill, 0, bytes};
   submit(stream, task_of(std::move(run), usage), {{to.held, writing(to)}}, interrupts, Wait::no, &transfer);
+}
+
+namespace {
+
+// A view whose dimensions are joined where their elements follow each other as those of one dimension would.
+DeviceView joined(const DeviceView& view) {
+  DeviceView result = view;
+  result.size.clear();
+  result.strides.clear();
+  for (size_t i = 0; i < view.size.size(); ++i) {
+    if (view.size[i] == 1) continue;
+    if (!result.size.empty() && result.strides.back() == view.size[i] * view.strides[i]) {
+      result.size.back() *= view.size[i];
+      result.strides.back() = view.strides[i];
+    } else {
+      result.size.push_back(view.size[i]);
+      result.strides.push_back(view.strides[i]);
+    }
+  }
+  return result;
+}
+
+// Calls body(box, where its first element is among the `count`) for views that are, one after the other, the elements
+// [first, first + count) of a view in the order of the host.
+void for_each_box(const DeviceView& view, int64_t first, int64_t count,
+                  const std::function<void(const DeviceView&, int64_t)>& body, int64_t at = 0) {
+  if (count <= 0) return;
+  if (view.size.empty()) return body(view, at);
+  DeviceView rest = view;
+  rest.size.erase(rest.size.begin());
+  rest.strides.erase(rest.strides.begin());
+  const int64_t each = product(rest.size), stride = view.strides.front();
+  const auto part_of = [&](int64_t row, int64_t from, int64_t elements) {
+    rest.offset = view.offset + row * stride;
+    for_each_box(rest, from, elements, body, at);
+    at += elements;
+    first += elements;
+    count -= elements;
+  };
+  if (const int64_t before = first % each; before > 0) part_of(first / each, before, std::min(count, each - before));
+  if (const int64_t rows = count / each; rows > 0) {
+    DeviceView whole = view;
+    whole.size.front() = rows;
+    whole.offset = view.offset + first / each * stride;
+    body(whole, at);
+    at += rows * each;
+    first += rows * each;
+    count -= rows * each;
+  }
+  if (count > 0) part_of(first / each, 0, count);
+}
+
+}  // namespace
+
+void Card::pack(std::byte* to, const DeviceView& from, int64_t first, int64_t count) {
+  const ElementPointer source{address(from.held), element_bytes(from)};
+  for_each_box(joined(from), first, count, [&](const DeviceView& box, int64_t at) {
+    const ElementPointer target{to + at * source.element_bytes, source.element_bytes};
+    const Nest dense = nest_of(box.size, contiguous_strides(box.size), 0, box.strides, box.offset);
+    for (const Nest& nest : lower(places(*from.layout), 1, dense)) {
+      if (shadow_)
+        check_written("a collective", *shadow_, *from.held.block, nest, source.element_bytes, *info_of(from, true));
+      copy_nest(engine_, nest, target, source, device_cast(from.type, from.type));
+    }
+  });
+}
+
+void Card::unpack(const DeviceView& to, const std::byte* from, int64_t first, int64_t count) {
+  const ElementPointer target{address(to.held), element_bytes(to)};
+  for_each_box(joined(to), first, count, [&](const DeviceView& box, int64_t at) {
+    const ElementPointer source{const_cast<std::byte*>(from) + at * target.element_bytes, target.element_bytes};
+    const Nest dense = nest_of(box.size, box.strides, box.offset, contiguous_strides(box.size), 0);
+    for (const Nest& nest : lower_written(*to.layout, dense)) {
+      copy_nest(engine_, nest, target, source, device_cast(to.type, to.type));
+      if (shadow_) shadow_->wrote(*to.held.block, nest, 0, target.element_bytes);
+    }
+  });
 }
 
 void Card::bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream) {

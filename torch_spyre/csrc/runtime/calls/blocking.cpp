@@ -30,6 +30,8 @@ namespace {
     TORCH_CHECK_VALUE(false, e.what(), text_of(e.origin));
   } catch (const spyre::InvalidProgram& e) {
     TORCH_CHECK_VALUE(false, e.what(), text_of(e.origin));
+  } catch (const spyre::CollectiveFailed& e) {
+    TORCH_CHECK_WITH(DistBackendError, false, e.what(), text_of(e.origin));
   } catch (const spyre::Error& e) {
     TORCH_CHECK(false, e.what(), text_of(e.origin));
   } catch (const pybind11::error_already_set& e) {

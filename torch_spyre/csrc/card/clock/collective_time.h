@@ -1,0 +1,57 @@
+// What a collective takes on real cards: an estimate for each algorithm, from the links between the cards.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "card/clock/clock.h"
+
+namespace spyre {
+
+enum class CollectiveKind : uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  barrier,
+  message,
+};
+const char* name(CollectiveKind kind);
+
+// What is exchanged. `bytes` is what one card has of it: of all_reduce, reduce and broadcast the tensor, of all_gather and
+// gather what each card gives, of scatter and reduce_scatter what each one gets, of all_to_all the most that a card
+// sends, of a message its size.
+struct CollectiveShape {
+  CollectiveKind kind = CollectiveKind::barrier;
+  int64_t bytes = 0;
+  std::vector<int> cards;  // their physical indices, by rank
+};
+
+struct CollectiveTime {
+  const char* algorithm;
+  double ns;
+};
+
+// Of a topology (torch_spyre/card/spyre.toml, "links between cards").
+class Links {
+ public:
+  explicit Links(const Hardware& hardware) : hardware_(hardware), clock_(hardware) {}
+
+  // Every algorithm that can do it, the fastest first; of equal ones the first of a fixed order.
+  std::vector<CollectiveTime> candidates(const CollectiveShape& shape) const;
+  CollectiveTime fastest(const CollectiveShape& shape) const { return candidates(shape).front(); }
+
+ private:
+  double hop(const CollectiveShape& shape, double bytes) const;
+  double multicast(const CollectiveShape& shape, double bytes) const;
+  double fold(double bytes) const;
+  int tier(const std::vector<int>& cards) const;
+  const Hardware hardware_;
+  const Clock clock_;
+};
+
+}  // namespace spyre

@@ -1,0 +1,134 @@
+#include "distributed/connection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "distributed/gloo_channels.h"
+#include "distributed/identity.h"
+#include "runtime/device/device.h"
+
+namespace torch_spyre::distributed {
+
+namespace {
+
+std::string key_of(int rank) { return "spyreccl/member/" + std::to_string(rank); }
+std::string shares_key_of(int rank) { return "spyreccl/shares/" + std::to_string(rank); }
+
+std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// Waits for a key without holding on to the store, which others may want to ask meanwhile.
+std::string get(c10d::Store& store, const std::string& key, const Patience& patience) {
+  while (!store.check({key})) {
+    patience();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return text(store.get(key));
+}
+
+void set(c10d::Store& store, const std::string& key, const std::string& value) {
+  store.set(key, std::vector<uint8_t>(value.begin(), value.end()));
+}
+
+// Where the members' cards are, as the hardware description counts places. Software cards that all have one index are
+// counted as their members are.
+std::vector<int> places(const std::vector<Identity>& members) {
+  constexpr int kHostStride = 1024;
+  std::vector<std::string> hosts;
+  std::set<std::pair<std::string, int>> physical;
+  for (const Identity& member : members) physical.emplace(member.address.host, member.card.physical);
+  const bool distinct = physical.size() == members.size();
+  std::vector<int> result;
+  for (const Identity& member : members) {
+    auto host = std::find(hosts.begin(), hosts.end(), member.address.host);
+    if (host == hosts.end()) host = hosts.insert(hosts.end(), member.address.host);
+    const int index = static_cast<int>(host - hosts.begin());
+    result.push_back(index * kHostStride + (distinct ? member.card.physical : member.card.global_rank));
+  }
+  return result;
+}
+
+}  // namespace
+
+Connection::Connection(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int global_rank,
+                       std::vector<std::string> names, const std::string& version, MakeGloo make_gloo)
+    : store_(store->clone()), rank_(rank), size_(size), names_(std::move(names)), make_gloo_(std::move(make_gloo)) {
+  std::random_device random;
+  const uint64_t token = (uint64_t{random()} << 32) | random();
+  auto own = spyre::SharedSegment::create(spyre::SharedGroup::segment_bytes(size), token);
+  const Identity identity{this_card_identity(global_rank, version), own.address()};
+  shared_ = std::make_unique<spyre::SharedGroup>(rank, size, std::move(own));
+  set(*store_, key_of(rank), identity.text());
+}
+
+Connection::~Connection() = default;
+
+void Connection::connect(const Patience& patience, const std::function<void(int peer)>& waits_for) {
+  const std::lock_guard lock(connecting_);
+  if (channels_) return;
+  std::vector<Identity> members(size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    waits_for(rank);
+    members[rank] = Identity::from(get(*store_, key_of(rank), patience));
+  }
+  for (int rank = 1; rank < size_; ++rank)
+    if (const std::string why = difference(members[0].card, members[rank].card); !why.empty())
+      throw spyre::CollectiveFailed(names_[0] + " and " + names_[rank] + " do not fit together: " + why);
+  cards_ = places(members);
+  std::string shares = "yes";
+  for (int rank = 0; rank < size_ && shares == "yes"; ++rank) {
+    if (rank == rank_) continue;
+    if (members[rank].address.host.empty() || members[rank].address.host != members[rank_].address.host) {
+      shares = "no";
+      break;
+    }
+    try {
+      shared_->join(rank, spyre::SharedSegment::open(members[rank].address, spyre::SharedGroup::segment_bytes(size_)));
+    } catch (const spyre::Error&) {
+      shares = "no";  // processes that may not see each other's memory are as if on other hosts
+    }
+  }
+  // Shared memory serves a group only if all of its members see that of all others.
+  set(*store_, shares_key_of(rank_), shares);
+  for (int rank = 0; rank < size_; ++rank) {
+    waits_for(rank);
+    if (get(*store_, shares_key_of(rank), patience) != "yes") shares = "no";
+  }
+  if (shares == "yes") {
+    channels_ = std::make_unique<spyre::SharedChannels>(*shared_);
+    return;
+  }
+  shared_.reset();
+  gloo_ = make_gloo_();
+  channels_ = std::make_unique<GlooChannels>(gloo_, rank_, size_);
+}
+
+uint32_t Connection::rings(spyre::Lane lane) { return shared_ ? shared_->doorbell(lane).rings() : 0; }
+
+void Connection::wait(spyre::Lane lane, uint32_t seen) {
+  if (shared_)
+    shared_->doorbell(lane).wait(seen);
+  else
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void Connection::wake(spyre::Lane lane) {
+  if (shared_) shared_->doorbell(lane).ring();
+}
+
+void Connection::fail(const std::string& reason) {
+  if (shared_) shared_->fail(reason);
+}
+
+std::string Connection::failure() const {
+  if (!shared_ || !channels_) return "";
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    if (const auto reason = shared_->failure(rank)) return names_[rank] + " has given up: " + *reason;
+  }
+  return "";
+}
+
+}  // namespace torch_spyre::distributed

@@ -1,0 +1,286 @@
+#include "distributed/messages.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "runtime/device/device.h"
+#include "runtime/device/streams.h"
+
+namespace torch_spyre::distributed {
+
+using spyre::CollectiveFailed;
+using SharedLane = spyre::Lane;
+
+namespace {
+
+// Before the elements of a message.
+struct Header {
+  int32_t tag, dtype;
+  int64_t elements, bytes;
+  spyre::Picoseconds clock;  // when it is there, by the sender's clock
+};
+
+std::string described(at::ScalarType dtype, int64_t elements) {
+  return std::to_string(elements) + " elements of " + c10::toString(dtype);
+}
+
+}  // namespace
+
+struct Messages::Item {
+  bool sends;
+  int peer, tag;
+  spyre::Card* card;
+  Operand operand;
+  spyre::Event ready, done;
+  uint64_t interrupts;
+  milliseconds timeout;
+  std::chrono::steady_clock::time_point deadline;
+  std::shared_ptr<Pending> pending;
+  bool begun = false;
+  int64_t sent = 0;  // elements
+
+  bool has_values() const { return card->mode() != spyre::Mode::timing; }
+  int64_t elements() const { return has_values() ? operand.elements() : 0; }
+};
+
+struct Messages::Incoming {
+  bool begun = false;
+  Header header{};
+  std::vector<std::byte> data{};
+  int64_t filled = 0;
+};
+
+struct Messages::Arrived {
+  int from;
+  Header header;
+  std::vector<std::byte> data;
+};
+
+Messages::Messages(std::shared_ptr<Members> members)
+    : members_(std::move(members)), incoming_(members_->size()), thread_([this] { work(); }) {}
+
+Messages::~Messages() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (busy_ || !asked_.empty()) members_->fail("its process group was destroyed while messages were under way");
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<Pending> Messages::send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag,
+                                        milliseconds timeout) {
+  auto item = std::make_unique<Item>();
+  item->sends = true;
+  item->peer = to;
+  item->tag = tag;
+  item->timeout = timeout;
+  item->operand = reads(tensor);
+  return start(std::move(item), device);
+}
+
+std::shared_ptr<Pending> Messages::receive(c10::DeviceIndex device, const at::Tensor& tensor, int from, int tag,
+                                           milliseconds timeout) {
+  auto item = std::make_unique<Item>();
+  item->sends = false;
+  item->peer = from;
+  item->tag = tag;
+  item->timeout = timeout;
+  item->operand = writes(tensor);
+  return start(std::move(item), device);
+}
+
+std::shared_ptr<Pending> Messages::start(std::unique_ptr<Item> item, c10::DeviceIndex device) {
+  spyre::Card& on = card(device);
+  spyre::Engine& engine = on.engine();
+  item->card = &on;
+  item->interrupts = engine.interrupts();
+  item->deadline = std::chrono::steady_clock::now() + item->timeout;
+  engine.record(on.stream(current_stream(device)), item->ready);
+  item->done = engine.expect(*outside_);
+  item->pending = std::make_shared<Pending>();
+  item->pending->done = item->done;
+  item->pending->title = std::string(item->sends ? "send" : "recv") + " of " +
+                         described(item->operand.dtype, item->operand.elements());
+  if (const spyre::Held& held = item->operand.view.held; held.block)
+    held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, item->operand.effect);
+  const auto pending = item->pending;
+  const spyre::Event ready = item->ready;
+  {
+    const std::lock_guard lock(mutex_);
+    asked_.push_back(std::move(item));
+  }
+  changed_.notify_all();
+  engine.when_done(ready, [members = std::weak_ptr<Members>(members_)] {
+    if (const auto still = members.lock()) still->connection->wake(SharedLane::messages);
+  });
+  return pending;
+}
+
+void Messages::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return asked_.empty() && !busy_; });
+}
+
+void Messages::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !asked_.empty(); });
+    if (asked_.empty()) return;
+    busy_ = true;
+    while (!asked_.empty() || !items_.empty()) {
+      items_.splice(items_.end(), asked_);
+      lock.unlock();
+      const uint32_t seen = members_->connection->rings(SharedLane::messages);
+      if (!progress() && !items_.empty()) members_->connection->wait(SharedLane::messages, seen);
+      lock.lock();
+    }
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+// Whether anything went on.
+bool Messages::progress() {
+  bool any = false;
+  if (!connected_ && !items_.empty()) {
+    const Item& first = *items_.front();
+    try {
+      members_->connection->connect([&] { check(first); }, [](int) {});
+      connected_ = true;
+    } catch (const std::exception& failed) {
+      members_->fail(failed.what());
+    }
+  }
+  if (connected_)
+    for (int from = 0; from < members_->size(); ++from)
+      while (from != members_->rank && take_in(from)) any = true;
+  std::vector<bool> taken(members_->size());  // an earlier message goes to this member
+  for (auto at = items_.begin(); at != items_.end();) {
+    Item& item = **at;
+    bool ended = false;
+    try {
+      check(item);
+      if (!item.sends) {
+        ended = deliver(item);
+      } else if (!taken[item.peer]) {
+        const int64_t before = item.sent;
+        ended = go_on_sending(item);
+        any |= item.sent > before;
+        taken[item.peer] = !ended;
+      }
+    } catch (const std::exception& failed) {
+      end(item, item.ready.record->time, std::make_exception_ptr(CollectiveFailed(item.pending->title + " on " +
+                                             members_->names[members_->rank] + ": " + failed.what())));
+      ended = true;
+    }
+    any |= ended;
+    at = ended ? items_.erase(at) : std::next(at);
+  }
+  return any;
+}
+
+void Messages::end(Item& item, spyre::Picoseconds time, std::exception_ptr error) {
+  item.card->engine().fulfil(*outside_, item.done, time, std::move(error));
+}
+
+// Throws where there is no point in going on.
+void Messages::check(const Item& item) const {
+  if (item.card->engine().interrupts() != item.interrupts) throw CollectiveFailed("interrupted");
+  if (const std::string reason = members_->failure(); !reason.empty()) throw CollectiveFailed(reason);
+  const std::string peer = item.peer == kAnySource ? "any member" : members_->names[item.peer];
+  const spyre::SharedGroup* shared = members_->connection->shared();
+  if (connected_ && shared && item.peer >= 0 && item.peer != members_->rank && shared->is_gone(item.peer) &&
+      (item.sends || !shared->has_message(SharedLane::messages, item.peer)))
+    throw CollectiveFailed("the process of " + peer + " has ended");
+  if (std::chrono::steady_clock::now() < item.deadline) return;
+  std::ostringstream out;
+  out << peer << " did not " << (item.sends ? "take it" : "send it") << " within "
+      << static_cast<double>(item.timeout.count()) / 1000 << " s (tag " << item.tag << ")";
+  throw CollectiveFailed(out.str());
+}
+
+// True when all of the message is on its way.
+bool Messages::go_on_sending(Item& item) {
+  spyre::Engine& engine = item.card->engine();
+  if (!engine.finished(item.ready)) return false;
+  if (item.ready.record->failed) throw CollectiveFailed("earlier work failed, whose values it needs");
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
+  spyre::SharedGroup& shared = *members_->connection->shared();
+  while (!item.begun || item.sent < elements) {
+    std::byte* room = shared.try_reserve(SharedLane::messages, item.peer);
+    if (!room) return false;
+    int64_t left = spyre::Channels::kMessageBytes;
+    if (!item.begun) {
+      const spyre::CollectiveShape shape{spyre::CollectiveKind::message, item.operand.bytes(),
+                                         {members_->connection->cards()[members_->rank],
+                                          members_->connection->cards()[item.peer]}};
+      sent_until_ = std::max(sent_until_, item.ready.record->time) +
+                    std::llround(1000 * item.card->links().fastest(shape).ns);
+      const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(),
+                          elements * width, sent_until_};
+      std::memcpy(room, &header, sizeof(header));
+      room += sizeof(header);
+      left -= sizeof(header);
+      item.begun = true;
+    }
+    const int64_t count = std::min(elements - item.sent, left / width);
+    if (count > 0) item.card->pack(room, item.operand.view, item.sent, count);
+    shared.send(SharedLane::messages, item.peer);
+    item.sent += count;
+  }
+  end(item, sent_until_, nullptr);
+  return true;
+}
+
+// Takes one piece of a message in, if there is one.
+bool Messages::take_in(int from) {
+  spyre::SharedGroup* shared = members_->connection->shared();
+  if (!shared) return false;
+  const std::byte* piece = shared->try_receive(SharedLane::messages, from);
+  if (!piece) return false;
+  Incoming& incoming = incoming_[from];
+  int64_t room = spyre::Channels::kMessageBytes;
+  if (!incoming.begun) {
+    std::memcpy(&incoming.header, piece, sizeof(Header));
+    piece += sizeof(Header);
+    room -= sizeof(Header);
+    incoming.data.resize(incoming.header.bytes);
+    incoming.filled = 0;
+    incoming.begun = true;
+  }
+  const int64_t width = incoming.header.elements ? std::max<int64_t>(incoming.header.bytes / incoming.header.elements, 1) : 1;
+  const int64_t bytes = std::min(incoming.header.bytes - incoming.filled, room / width * width);
+  std::memcpy(incoming.data.data() + incoming.filled, piece, bytes);
+  incoming.filled += bytes;
+  shared->release(SharedLane::messages, from);
+  if (incoming.filled == incoming.header.bytes) {
+    arrived_.push_back({from, incoming.header, std::move(incoming.data)});
+    incoming = {};
+  }
+  return true;
+}
+
+// Gives an item the first message that fits it.
+bool Messages::deliver(Item& item) {
+  if (!item.card->engine().finished(item.ready)) return false;
+  for (auto at = arrived_.begin(); at != arrived_.end(); ++at) {
+    if (at->header.tag != item.tag || (item.peer != kAnySource && at->from != item.peer)) continue;
+    const Arrived message = std::move(*at);
+    arrived_.erase(at);
+    const auto dtype = static_cast<at::ScalarType>(message.header.dtype);
+    if (dtype != item.operand.dtype || message.header.elements != item.operand.elements())
+      throw CollectiveFailed(members_->names[message.from] + " sends " + described(dtype, message.header.elements) +
+                             ", this side expects " + described(item.operand.dtype, item.operand.elements()));
+    if (item.has_values()) item.card->unpack(item.operand.view, message.data.data(), 0, item.operand.elements());
+    item.pending->source = message.from;
+    end(item, std::max(item.ready.record->time, message.header.clock), nullptr);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace torch_spyre::distributed

@@ -1,0 +1,48 @@
+// spyreccl for torch.distributed.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "distributed/backend.h"
+#include "python/bindings.h"
+#include "runtime/device/device.h"
+
+namespace py = pybind11;
+
+namespace torch_spyre {
+
+namespace {
+
+using distributed::SpyreCCL;
+
+// A function of Python that threads without the GIL may call, keep and let go of.
+distributed::MakeGloo without_gil(py::function function) {
+  const std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* gone) {
+    const py::gil_scoped_acquire gil;
+    delete gone;
+  });
+  return [held] {
+    const py::gil_scoped_acquire gil;
+    return (*held)().cast<c10::intrusive_ptr<c10d::Backend>>();
+  };
+}
+
+c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                    std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks,
+                                    py::function make_gloo, const std::string& version) {
+  return c10::make_intrusive<SpyreCCL>(store, rank, size, timeout, global_ranks, version, without_gil(std::move(make_gloo)));
+}
+
+}  // namespace
+
+void bind_distributed(py::module_& m) {
+  const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
+  py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>>(m, "SpyreCCL", c10d.attr("Backend"))
+      .def_property_readonly("calls", &SpyreCCL::calls);
+  m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+        py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
+  m.def(
+      "limit_threads", [](int threads) { spyre::Runtime::get().engine().limit_threads(threads); },
+      "Use at most so many threads of the host from now on.", py::arg("threads"));
+}
+
+}  // namespace torch_spyre
