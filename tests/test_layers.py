@@ -48,6 +48,7 @@ LAYERS = {
     "execution": ("execution/",),
     "eager": ("eager/",),
     "compiler": ("compiler.py", "logging_config.py"),
+    "distributed": ("distributed/",),
     "tools": (
         "timing/",
         "profiler/",

@@ -3,11 +3,13 @@
 The first part is public: these names stay. The second part is internal to torch_spyre and may change at any time.
 """
 
+import datetime
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import torch
+import torch.distributed
 
 from .kernel_types import (
     ArgumentPlacement,
@@ -274,6 +276,25 @@ def watch_ctrl_c() -> None:
 
 def note_ctrl_c() -> None:
     """Drop queued work when the card is used next."""
+
+class SpyreCCL(torch.distributed.Backend):
+    """The backend of one process group."""
+
+    @property
+    def calls(self) -> int:
+        """Collectives and messages that were asked of it."""
+
+def create_spyreccl(
+    store: torch.distributed.Store,
+    rank: int,
+    size: int,
+    timeout: datetime.timedelta,
+    global_ranks: Sequence[int],
+    make_gloo: Callable[[], object],
+    version: str,
+) -> SpyreCCL: ...
+def limit_threads(threads: int) -> None:
+    """Use at most so many threads of the host from now on."""
 
 class measure:
     """Calls of the card's C++ API timed without Python, and the limits of this machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import socket
@@ -67,10 +68,8 @@ class Ranks:
 
     def close(self) -> None:
         for pipe in self.pipes:
-            try:
+            with contextlib.suppress(OSError):
                 pipe.send(None)
-            except OSError:
-                pass
         for process in self.processes:
             process.join(10)
             if process.is_alive():

@@ -42,5 +42,3 @@ def _share_machine() -> None:
     ranks = int(local) if local.isdecimal() else dist.get_world_size() if dist.is_initialized() else 1
     cores = len(os.sched_getaffinity(0))
     _C.limit_threads(max(1, cores // max(1, ranks)))
-
-

@@ -115,8 +115,8 @@ class Card {
   void bytes_to_card(Held to, int64_t offset, const void* from, int64_t bytes, int stream);
   void bytes_to_host(void* to, Held from, int64_t offset, int64_t bytes, int stream);
   void callback(int stream, std::function<void()> body);
-  // The elements [first, first + count) of a view in the order of the host, one behind the other in the card's format; and
-  // back. At once, by the calling thread: for work outside of the streams, which has waited for them.
+  // The elements [first, first + count) of a view in the order of the host, one behind the other in the card's format;
+  // and back. At once, by the calling thread: for work outside of the streams, which has waited for them.
   void pack(std::byte* to, const DeviceView& from, int64_t first, int64_t count);
   void unpack(const DeviceView& to, const std::byte* from, int64_t first, int64_t count);
 

@@ -17,12 +17,12 @@ struct Announcement {
   int32_t dtype = 0;    // PyTorch's
   int32_t folding = 0;  // PyTorch's reduction
   int32_t root = -1;
-  bool failed = false;       // earlier work of this member failed, on which the collective depends
-  double factor = 1;         // of the folding
+  bool failed = false;  // earlier work of this member failed, on which the collective depends
+  double factor = 1;    // of the folding
   spyre::Picoseconds clock = 0;
-  std::string title;         // the call, for messages
-  std::vector<int64_t> shape;     // where it has to be the same for all
-  std::vector<int64_t> out, in;   // elements for and from each member
+  std::string title;             // the call, for messages
+  std::vector<int64_t> shape;    // where it has to be the same for all
+  std::vector<int64_t> out, in;  // elements for and from each member
 
   std::vector<std::byte> bytes(int members) const;
   static Announcement from(const std::byte* bytes, int members);

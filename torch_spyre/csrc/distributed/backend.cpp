@@ -160,7 +160,8 @@ struct SpyreCCL::Call {
   void reduces(const ReduceOp& op, const spyre::Folding& how) {
     folding = static_cast<int>(op.op_);
     factor = how.factor;
-    title = std::string(spyre::name(kind)) + "(" + name(op.op_) + ")" + title.substr(std::string(spyre::name(kind)).size());
+    title =
+        std::string(spyre::name(kind)) + "(" + name(op.op_) + ")" + title.substr(std::string(spyre::name(kind)).size());
   }
 };
 
@@ -241,8 +242,7 @@ SpyreCCL::WorkPointer SpyreCCL::allreduce(Tensors& tensors, const c10d::Allreduc
   return allreduce_coalesced(tensors, all);
 }
 
-SpyreCCL::WorkPointer SpyreCCL::allreduce_coalesced(Tensors& tensors,
-                                                    const c10d::AllreduceCoalescedOptions& options) {
+SpyreCCL::WorkPointer SpyreCCL::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* kWhat = "all_reduce";
   TORCH_CHECK(!tensors.empty(), kWhat, " needs a tensor");
   Call call(OpType::ALLREDUCE, CollectiveKind::all_reduce, tensors[0], getSize());
@@ -304,7 +304,8 @@ SpyreCCL::WorkPointer SpyreCCL::reduce(Tensors& tensors, const c10d::ReduceOptio
     fold.kept_by = spyre::KeptBy::one;
     fold.keeper = root;
     int64_t first = 0;
-    for (const int64_t count : spyre::equal_parts(operands[0].elements(), channels.size(), operands[0].layout->format)) {
+    for (const int64_t count :
+         spyre::equal_parts(operands[0].elements(), channels.size(), operands[0].layout->format)) {
       fold.part.push_back({&operands[0].view, first, count});
       first += count;
     }
@@ -621,8 +622,8 @@ SpyreCCL::WorkPointer SpyreCCL::alltoall(Tensors& outputs, Tensors& inputs, cons
 namespace {
 
 // Parts of an operand along its first dimension.
-std::vector<Part> parts_of(const at::Tensor& tensor, size_t operand, int64_t elements, const std::vector<int64_t>& sizes,
-                        int members, const char* what) {
+std::vector<Part> parts_of(const at::Tensor& tensor, size_t operand, int64_t elements,
+                           const std::vector<int64_t>& sizes, int members, const char* what) {
   const int64_t rows = tensor.dim() ? tensor.size(0) : 1;
   TORCH_CHECK(!sizes.empty() || rows % members == 0, what, ": dimension 0 of ", tensor.sizes(), " does not divide by ",
               members);
@@ -643,8 +644,7 @@ std::vector<Part> parts_of(const at::Tensor& tensor, size_t operand, int64_t ele
 }  // namespace
 
 SpyreCCL::WorkPointer SpyreCCL::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                              std::vector<int64_t>& output_splits,
-                                              std::vector<int64_t>& input_splits,
+                                              std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                               const c10d::AllToAllOptions& options) {
   constexpr const char* kWhat = "all_to_all_single";
   check(input, kWhat);

@@ -6,8 +6,8 @@ namespace torch_spyre::distributed {
 
 namespace {
 
-constexpr int kTag = 0x7f000001;// messages of users have tags of their own
-constexpr size_t kUnderWay = 4;  // messages to one member
+constexpr int kTag = 0x7f000001;  // messages of users have tags of their own
+constexpr size_t kUnderWay = 4;   // messages to one member
 
 }  // namespace
 

@@ -1,9 +1,8 @@
 // Channels over torch's Gloo backend, for groups whose members are on several hosts.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <deque>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "card/exchange/channels.h"
@@ -24,8 +23,8 @@ class GlooChannels final : public spyre::Channels {
     at::Tensor bytes;
   };
   const c10::intrusive_ptr<c10d::Backend> gloo_;
-  std::vector<std::deque<Sent>> sent_;              // by member, not yet known to have arrived
-  std::vector<at::Tensor> outgoing_, incoming_;     // by member
+  std::vector<std::deque<Sent>> sent_;           // by member, not yet known to have arrived
+  std::vector<at::Tensor> outgoing_, incoming_;  // by member
 };
 
 }  // namespace torch_spyre::distributed

@@ -38,8 +38,8 @@ std::string difference(const CardIdentity& a, const CardIdentity& b) {
 std::string Identity::text() const {
   std::ostringstream out;
   out << std::quoted(card.version) << ' ' << std::quoted(card.hardware) << ' ' << card.mode << ' ' << card.cores << ' '
-      << card.cards << ' ' << card.physical << ' ' << card.global_rank << ' ' << std::quoted(address.host) << ' ' << address.process << ' '
-      << address.file << ' ' << address.token;
+      << card.cards << ' ' << card.physical << ' ' << card.global_rank << ' ' << std::quoted(address.host) << ' '
+      << address.process << ' ' << address.file << ' ' << address.token;
   return out.str();
 }
 
@@ -47,9 +47,10 @@ Identity Identity::from(const std::string& text) {
   std::istringstream in(text);
   Identity result;
   in >> std::quoted(result.card.version) >> std::quoted(result.card.hardware) >> result.card.mode >>
-      result.card.cores >> result.card.cards >> result.card.physical >> result.card.global_rank >> std::quoted(result.address.host) >>
-      result.address.process >> result.address.file >> result.address.token;
-  if (!in) throw spyre::CollectiveFailed("a member of the group is of another version of torch_spyre: it says '" + text + "'");
+      result.card.cores >> result.card.cards >> result.card.physical >> result.card.global_rank >>
+      std::quoted(result.address.host) >> result.address.process >> result.address.file >> result.address.token;
+  if (!in)
+    throw spyre::CollectiveFailed("a member of the group is of another version of torch_spyre: it says '" + text + "'");
   return result;
 }
 

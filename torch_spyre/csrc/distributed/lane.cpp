@@ -131,7 +131,8 @@ spyre::Picoseconds Lane::collective(const Item& item) {
   const bool carried_out = engine.await(item.ready, go_on);
   if (!connected_) connect(item);
   const std::vector<Announcement> all = announce(item, !carried_out);
-  if (const std::string why = mismatch(all, members_->names); !why.empty()) throw CollectiveFailed(call(item) + ": " + why);
+  if (const std::string why = mismatch(all, members_->names); !why.empty())
+    throw CollectiveFailed(call(item) + ": " + why);
   for (int rank = 0; rank < members_->size(); ++rank)
     if (all[rank].failed)
       throw CollectiveFailed(call(item) + ": not carried out, as earlier work of " + members_->names[rank] +

@@ -103,8 +103,8 @@ std::shared_ptr<Pending> Messages::start(std::unique_ptr<Item> item, c10::Device
   item->done = engine.expect(*outside_);
   item->pending = std::make_shared<Pending>();
   item->pending->done = item->done;
-  item->pending->title = std::string(item->sends ? "send" : "recv") + " of " +
-                         described(item->operand.dtype, item->operand.elements());
+  item->pending->title =
+      std::string(item->sends ? "send" : "recv") + " of " + described(item->operand.dtype, item->operand.elements());
   if (const spyre::Held& held = item->operand.view.held; held.block)
     held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, item->operand.effect);
   const auto pending = item->pending;
@@ -173,8 +173,9 @@ bool Messages::progress() {
         taken[item.peer] = !ended;
       }
     } catch (const std::exception& failed) {
-      end(item, item.ready.record->time, std::make_exception_ptr(CollectiveFailed(item.pending->title + " on " +
-                                             members_->names[members_->rank] + ": " + failed.what())));
+      end(item, item.ready.record->time,
+          std::make_exception_ptr(
+              CollectiveFailed(item.pending->title + " on " + members_->names[members_->rank] + ": " + failed.what())));
       ended = true;
     }
     any |= ended;
@@ -215,13 +216,14 @@ bool Messages::go_on_sending(Item& item) {
     if (!room) return false;
     int64_t left = spyre::Channels::kMessageBytes;
     if (!item.begun) {
-      const spyre::CollectiveShape shape{spyre::CollectiveKind::message, item.operand.bytes(),
-                                         {members_->connection->cards()[members_->rank],
-                                          members_->connection->cards()[item.peer]}};
-      sent_until_ = std::max(sent_until_, item.ready.record->time) +
-                    std::llround(1000 * item.card->links().fastest(shape).ns);
-      const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(),
-                          elements * width, sent_until_};
+      const spyre::CollectiveShape shape{
+          spyre::CollectiveKind::message,
+          item.operand.bytes(),
+          {members_->connection->cards()[members_->rank], members_->connection->cards()[item.peer]}};
+      sent_until_ =
+          std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
+      const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                          sent_until_};
       std::memcpy(room, &header, sizeof(header));
       room += sizeof(header);
       left -= sizeof(header);
@@ -252,7 +254,8 @@ bool Messages::take_in(int from) {
     incoming.filled = 0;
     incoming.begun = true;
   }
-  const int64_t width = incoming.header.elements ? std::max<int64_t>(incoming.header.bytes / incoming.header.elements, 1) : 1;
+  const int64_t width =
+      incoming.header.elements ? std::max<int64_t>(incoming.header.bytes / incoming.header.elements, 1) : 1;
   const int64_t bytes = std::min(incoming.header.bytes - incoming.filled, room / width * width);
   std::memcpy(incoming.data.data() + incoming.filled, piece, bytes);
   incoming.filled += bytes;

@@ -18,7 +18,8 @@ class Messages {
   Messages& operator=(const Messages&) = delete;
 
   // Behind what is on the card's current stream; both return at once.
-  std::shared_ptr<Pending> send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag, milliseconds timeout);
+  std::shared_ptr<Pending> send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag,
+                                milliseconds timeout);
   std::shared_ptr<Pending> receive(c10::DeviceIndex device, const at::Tensor& tensor, int from, int tag,
                                    milliseconds timeout);
   void drain();
@@ -38,9 +39,9 @@ class Messages {
 
   const std::shared_ptr<Members> members_;
   const std::shared_ptr<spyre::OutsideWork> outside_ = std::make_shared<spyre::OutsideWork>();
-  std::vector<Incoming> incoming_;        // by member
-  std::list<Arrived> arrived_;            // and not asked for yet
-  spyre::Picoseconds sent_until_ = 0;     // modelled: the link is taken up to here
+  std::vector<Incoming> incoming_;          // by member
+  std::list<Arrived> arrived_;              // and not asked for yet
+  spyre::Picoseconds sent_until_ = 0;       // modelled: the link is taken up to here
   std::list<std::unique_ptr<Item>> items_;  // under way, in the order in which they were asked for; the thread's own
   bool connected_ = false;
 

@@ -44,7 +44,8 @@ bool SpyreWork::wait(std::chrono::milliseconds timeout) {
       if (!waits && !engine.finished(each->done)) continue;
       if (timeout > kNoTimeout) {
         const bool ended = engine.await(each->done, [&] {
-          return std::chrono::steady_clock::now() < deadline && !(spyre::Runtime::interrupted && spyre::Runtime::interrupted());
+          return std::chrono::steady_clock::now() < deadline &&
+                 !(spyre::Runtime::interrupted && spyre::Runtime::interrupted());
         });
         if (!ended && !engine.finished(each->done))
           throw spyre::CollectiveFailed(each->title + " has not ended within " + std::to_string(timeout.count()) +
@@ -57,7 +58,8 @@ bool SpyreWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// Complete at once, as other accelerators have it: what follows the future runs on streams that wait for the collective.
+// Complete at once, as other accelerators have it: what follows the future runs on streams that wait for the
+// collective.
 c10::intrusive_ptr<c10::ivalue::Future> SpyreWork::getFuture() {
   if (future_) return future_;
   const c10::Device device(kSpyre, device_);

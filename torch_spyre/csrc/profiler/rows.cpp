@@ -249,9 +249,8 @@ void add_rows(libkineto::CpuTraceBuffer& to, Records records, const std::set<Act
               const std::function<int64_t(c10::approx_time_t)>& unix_time,
               const libkineto::getLinkedActivityCallback& host_op) {
   // In the order of the modelled clock, which is that of submission within a lane.
-  std::stable_sort(records.all.begin(), records.all.end(), [](const Record& a, const Record& b) {
-    return a.lane_and_start() < b.lane_and_start();
-  });
+  std::stable_sort(records.all.begin(), records.all.end(),
+                   [](const Record& a, const Record& b) { return a.lane_and_start() < b.lane_and_start(); });
   Rows rows(to, types, unix_time, host_op);
   for (const Record& record : records.all) rows.add(record);
 }

@@ -29,7 +29,8 @@ distributed::MakeGloo without_gil(py::function function) {
 c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                     std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks,
                                     py::function make_gloo, const std::string& version) {
-  return c10::make_intrusive<SpyreCCL>(store, rank, size, timeout, global_ranks, version, without_gil(std::move(make_gloo)));
+  return c10::make_intrusive<SpyreCCL>(store, rank, size, timeout, global_ranks, version,
+                                       without_gil(std::move(make_gloo)));
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ double Links::fold(double bytes) const {
   const auto whole = static_cast<int64_t>(bytes);
   Work work;
   work.cores = static_cast<int>(hardware_["cores"]);
-  work.traffic = {{.written = true, .bytes = whole, .run = whole}, {.bytes = whole, .run = whole}, {.bytes = whole, .run = whole}};
+  work.traffic = {
+      {.written = true, .bytes = whole, .run = whole}, {.bytes = whole, .run = whole}, {.bytes = whole, .run = whole}};
   work.sticks = std::ceil(bytes / hardware_["stick_bytes"] / work.cores);
   return static_cast<double>(clock_.kernel(work)) / 1000;
 }
@@ -68,10 +69,12 @@ std::vector<CollectiveTime> Links::candidates(const CollectiveShape& shape) cons
                {"pipeline", others * (step(bytes) + fold(bytes))}};
       break;
     case CollectiveKind::reduce_scatter:
-      found = {{"ring", others * (step(bytes) + fold(bytes))}, {"tree", levels * (step(bytes * ranks / 2) + fold(bytes * ranks / 2))}};
+      found = {{"ring", others * (step(bytes) + fold(bytes))},
+               {"tree", levels * (step(bytes * ranks / 2) + fold(bytes * ranks / 2))}};
       break;
     case CollectiveKind::broadcast:
-      found = {{"multicast", multicast(shape, bytes)}, {"tree", levels * step(bytes)}, {"ring", step(part) * others * 2}};
+      found = {
+          {"multicast", multicast(shape, bytes)}, {"tree", levels * step(bytes)}, {"ring", step(part) * others * 2}};
       break;
     case CollectiveKind::all_gather:
       found = {{"ring", others * step(bytes)}, {"multicast", ranks * multicast(shape, bytes)}};

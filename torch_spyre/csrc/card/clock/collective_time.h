@@ -22,8 +22,8 @@ enum class CollectiveKind : uint8_t {
 };
 const char* name(CollectiveKind kind);
 
-// What is exchanged. `bytes` is what one card has of it: of all_reduce, reduce and broadcast the tensor, of all_gather and
-// gather what each card gives, of scatter and reduce_scatter what each one gets, of all_to_all the most that a card
+// What is exchanged. `bytes` is what one card has of it: of all_reduce, reduce and broadcast the tensor, of all_gather
+// and gather what each card gives, of scatter and reduce_scatter what each one gets, of all_to_all the most that a card
 // sends, of a message its size.
 struct CollectiveShape {
   CollectiveKind kind = CollectiveKind::barrier;

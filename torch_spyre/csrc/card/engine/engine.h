@@ -222,7 +222,7 @@ class Engine {
   std::atomic<uint64_t> interrupts_{0};
   std::condition_variable stopped_;    // a task that was to stop has
   std::condition_variable fulfilled_;  // work outside of the engine has ended
-  size_t in_callbacks_ = 0;          // workers
+  size_t in_callbacks_ = 0;            // workers
   std::vector<Job*> jobs_;
   std::vector<Waiter*> waiters_;
   std::atomic<uint64_t> work_events_{0};  // counts up when there is work for spinning threads

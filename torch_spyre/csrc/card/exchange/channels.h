@@ -10,8 +10,8 @@ namespace spyre {
 // Called now and then by whoever waits for member `peer`; it throws to end the wait.
 using WaitCheck = std::function<void(int peer)>;
 
-// Messages of a channel arrive in the order in which they were sent. Both ends know their sizes, which are not sent. One
-// thread uses the channels of a group.
+// Messages of a channel arrive in the order in which they were sent. Both ends know their sizes, which are not sent.
+// One thread uses the channels of a group.
 class Channels {
  public:
   static constexpr int64_t kMessageBytes = 256 * 1024;  // of a message, at most

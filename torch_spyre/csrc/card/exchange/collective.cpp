@@ -47,9 +47,7 @@ void receive(Card& card, Channels& channels, int from, const Segment& segment) {
 }
 
 // Elements in a row of memory as an operand of a step.
-Operand dense(DataFormat format) {
-  return {.strides = {kStickBytes}, .format = format, .stick = 0};
-}
+Operand dense(DataFormat format) { return {.strides = {kStickBytes}, .format = format, .stick = 0}; }
 Operand constant(DataFormat format, double value) {
   return {.argument = kConstant, .strides = {0}, .format = format, .value = value};
 }

@@ -25,13 +25,13 @@ struct Folding {
   bool checked = false;  // an integer that its format cannot hold is an error
 };
 
-// Sends out[r] to every member r, and receives in[r] from it. Segments may be empty, and have as many elements as the other
-// side's.
+// Sends out[r] to every member r, and receives in[r] from it. Segments may be empty, and have as many elements as the
+// other side's.
 void exchange(Card& card, Channels& channels, const std::vector<Segment>& out, const std::vector<Segment>& in);
 
-// Folds part[r] of all members on member r, each in the order of the ranks, so that every member that keeps a result has
-// the same bits. `keep[r]` is where this member keeps part r of the result, an empty segment if it does not. `kept_by`
-// says which members keep all parts: everyone, nobody but the owner, or one.
+// Folds part[r] of all members on member r, each in the order of the ranks, so that every member that keeps a result
+// has the same bits. `keep[r]` is where this member keeps part r of the result, an empty segment if it does not.
+// `kept_by` says which members keep all parts: everyone, nobody but the owner, or one.
 enum class KeptBy : uint8_t { all, owner, one };
 struct Fold {
   std::vector<Segment> part, keep;

@@ -281,6 +281,7 @@ void for_each_box(const DeviceView& view, int64_t first, int64_t count,
 }  // namespace
 
 void Card::pack(std::byte* to, const DeviceView& from, int64_t first, int64_t count) {
+  if (count == 0) return;  // a tensor without elements has no memory
   const ElementPointer source{address(from.held), element_bytes(from)};
   for_each_box(joined(from), first, count, [&](const DeviceView& box, int64_t at) {
     const ElementPointer target{to + at * source.element_bytes, source.element_bytes};
@@ -294,6 +295,7 @@ void Card::pack(std::byte* to, const DeviceView& from, int64_t first, int64_t co
 }
 
 void Card::unpack(const DeviceView& to, const std::byte* from, int64_t first, int64_t count) {
+  if (count == 0) return;
   const ElementPointer target{address(to.held), element_bytes(to)};
   for_each_box(joined(to), first, count, [&](const DeviceView& box, int64_t at) {
     const ElementPointer source{const_cast<std::byte*>(from) + at * target.element_bytes, target.element_bytes};
