@@ -108,7 +108,7 @@ def test_nothing_is_imported_from_above(file):
 
 
 # Rooms that no compiled kernel follows from.
-OUTSIDE = ("compare", "device", "diagnostics", "explain", "models", "profiler", "smi", "timing")
+OUTSIDE = ("compare", "device", "diagnostics", "distributed", "explain", "models", "profiler", "smi", "timing")
 
 
 def rooms() -> list[str]:

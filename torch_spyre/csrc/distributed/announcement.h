@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "card/card.h"
-#include "card/clock/collective_time.h"
+#include "card/exchange.h"
 
 namespace torch_spyre::distributed {
 

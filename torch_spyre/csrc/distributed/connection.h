@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "card/exchange/shared_group.h"
+#include "card/exchange.h"
 
 namespace torch_spyre::distributed {
 

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "card/exchange/channels.h"
+#include "card/exchange.h"
 
 namespace torch_spyre::distributed {
 

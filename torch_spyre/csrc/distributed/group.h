@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "card/exchange/collective.h"
+#include "card/exchange.h"
 #include "distributed/announcement.h"
 #include "distributed/connection.h"
 

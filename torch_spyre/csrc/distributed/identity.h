@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "card/exchange/shared_segment.h"
+#include "card/exchange.h"
 
 namespace torch_spyre::distributed {
 
