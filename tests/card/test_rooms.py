@@ -1,4 +1,4 @@
-"""Rooms depend on each other in one direction, in the card and in the runtime; the device includes `card.h` and `exchange.h`."""
+"""Rooms depend on each other in one direction, in the card and in the runtime; the device includes public headers."""
 
 import re
 from pathlib import Path

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from .. import _C
@@ -16,6 +19,22 @@ def register() -> None:
     """Make ``spyreccl`` the backend of tensors on the card: ``init_process_group()`` alone finds it."""
     if dist.is_available() and DISTRIBUTED_BACKEND_NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(DISTRIBUTED_BACKEND_NAME, _create, extended_api=True, devices=[DEVICE_NAME])
+        c10d = dist.distributed_c10d
+        c10d._new_process_group_helper = _with_default_backend(c10d._new_process_group_helper)
+
+
+def _with_default_backend(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Groups made without a backend's name, or with several, ask PyTorch's own for what no tensor decides."""
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        group = made[0]
+        if isinstance(group, dist.ProcessGroup) and torch.device(DEVICE_NAME) in group._device_types:
+            group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        return made
+
+    return new_group
 
 
 def _create(options: Any, _: object) -> Any:

@@ -28,6 +28,7 @@ from .decompositions.table import withheld_decompositions
 from .kernel_call import call_kernel, fall_back
 from .lower import as_promised, input_of, lower_node, tensors_of
 from .recorded_kernels import kernel_graph, record_eager, recorders
+from .schedule_collectives import is_wait
 
 del inductor_prims  # its import registers lowerings
 aten = torch.ops.aten
@@ -235,8 +236,11 @@ class _Partition:
         return found
 
     def outside(self, node: fx.Node) -> None:
-        """A node that stays outside of kernels; ends the segment first if the node depends on it."""
-        if self._conflicts(node):
+        """A node that stays outside of kernels; ends the segment first if the node depends on it.
+
+        So does a wait: what can be computed before it is computed before it.
+        """
+        if self._conflicts(node) or (is_wait(node) and self.segment.nodes):
             self.flush(node)
         if recorders:
             record_eager(node, self.gm)
