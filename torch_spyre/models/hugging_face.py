@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from ..constants import DEVICE_NAME
+from . import hugging_face_ranks
 
 
 def warm_up(model: Any, longest: int, new_tokens: int = 2, batch_size: int = 1, **options: Any) -> tuple[int, ...]:
@@ -465,6 +466,7 @@ def _return_to_host(original: Any) -> Any:
 
 def fix_models(modeling: ModuleType) -> None:
     """Constants of positions that models compute in float64, where a device is not known to lack it: on the host."""
+    hugging_face_ranks.load_without_accelerate(modeling)
     base = modeling.PreTrainedModel
     original = base.__init_subclass__.__func__
 
@@ -532,6 +534,7 @@ def _every_expert(experts: Any, tokens: torch.Tensor, indices: torch.Tensor, wei
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.cache_utils": fix_static_cache,
+    "transformers.distributed.utils": hugging_face_ranks.name_backend,
     "transformers.masking_utils": fix_masks,
     "transformers.modeling_utils": fix_models,
     "transformers.generation.utils": fix_generation,
