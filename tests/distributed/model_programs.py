@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
@@ -65,48 +66,59 @@ def load(directory: str, **options: Any) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float16, **options).eval()
 
 
-Written = list[tuple[int, float, int]]  # a token, its lead over the next best, and which that is
+PROMPT = tuple(range(3, 303, 30))
 
 
-def write(model: Any) -> Written:
-    prompt = torch.randint(3, 300, (1, 10), generator=torch.Generator().manual_seed(1))
+def write(model: Any) -> tuple[list[int], torch.Tensor]:
+    """Greedy tokens, and the logits of each."""
+    prompt = torch.tensor([PROMPT], device=model.device)
     found = model.generate(
-        prompt.to(model.device), max_new_tokens=NEW, do_sample=False, output_logits=True, return_dict_in_generate=True
+        prompt, max_new_tokens=NEW, do_sample=False, output_logits=True, return_dict_in_generate=True
     )
-    best = [torch.topk(step[0].float().cpu(), 2) for step in found.logits]
-    tokens = found.sequences[0, prompt.shape[1] :].tolist()
-    return [
-        (token, (one.values[0] - one.values[1]).item(), int(one.indices[one.indices[0] == token].item()))
-        for token, one in zip(tokens, best, strict=True)
-    ]
+    return found.sequences[0, len(PROMPT) :].tolist(), torch.cat([step.float().cpu() for step in found.logits])
 
 
-def alone(directory: str) -> Written:
-    return write(load(directory, device_map="spyre"))
+@torch.no_grad()
+def read(model: Any, tokens: list[int]) -> torch.Tensor:
+    """The logits of a model that is given what another wrote."""
+    ids = torch.tensor([[*PROMPT, *tokens[:-1]]], device=model.device)
+    return model(ids, use_cache=False).logits[0, len(PROMPT) - 1 :].float().cpu()
 
 
-def tensor_parallel(directory: str) -> tuple[Written, int, int, int]:
-    """What the rank writes; memory that it holds and held at most while it loaded; what its part of weights takes."""
+def tensor_parallel(directory: str, tokens: list[int]) -> tuple[list[int], torch.Tensor, dict[str, int]]:
+    """What the rank writes and reads; memory that it holds, held at most while it loaded, and that its part needs."""
     from transformers.distributed import DistributedConfig
 
     card = torch.spyre  # type: ignore[attr-defined]
+    gc.collect()
     card.reset_peak_memory_stats()
     before = card.memory_allocated()
     model = load(directory, distributed_config=DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size()))
     held, most = card.memory_allocated() - before, card.max_memory_allocated() - before
     shards = [p.to_local() if isinstance(p, DTensor) else p for p in (*model.parameters(), *model.buffers())]
-    part = sum(-(-shard.nbytes // 128) * 128 for shard in shards)
-    return write(model), held, most, part
+    memory = {
+        "held": held,
+        "most": most,
+        "part": sum(shard.nbytes for shard in shards),
+        "largest": max(shard.nbytes for shard in shards),
+        "whole": sum(p.nbytes for p in model.parameters()),
+    }
+    return write(model)[0], read(model, tokens), memory
 
 
-def fms_tensor_parallel(strategy: bool) -> torch.Tensor:
-    """Logits of FMS' llama, with weights that all ranks know."""
-    from fms.distributed.strategy import TensorParallelStrategy
+@torch.no_grad()
+def fms(directory: str, strategy: str | None) -> torch.Tensor:
+    """Logits of IBM's models, from the same files."""
     from fms.models import get_model
 
-    whole = get_model("llama", "micro", device_type="cpu", data_type=torch.float32).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in whole.parameters():
-            parameter.normal_(float(parameter.dim() == 1), 0.05, generator=generator)
-    raise NotImplementedError
+    model = get_model(
+        "hf_pretrained",
+        model_path=directory,
+        device_type="spyre",
+        data_type=torch.float16,
+        distributed_strategy=strategy,
+        group=dist.group.WORLD if strategy else None,
+    ).eval()
+    ids = torch.tensor([PROMPT], device="spyre")
+    found = model(ids)
+    return (found[0] if isinstance(found, tuple) else found).float().cpu()
