@@ -24,9 +24,8 @@ struct Setting {
 
 TEST("runtime: the environment") {
   const auto given = [] { return Options::from_environment("file"); };
-  for (const char* name :
-       {"SPYRE_CARD", "FLEX_DEVICE", "AIU_WORLD_SIZE", "SPYRE_DEVICES", "SPYRE_MEMORY_GB", "SENCORES", "SPYRE_THREADS",
-        "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"})
+  for (const char* name : {"SPYRE_CARD", "FLEX_DEVICE", "AIU_WORLD_SIZE", "SPYRE_DEVICES", "SPYRE_MEMORY_GB",
+                           "SENCORES", "SPYRE_THREADS", "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"})
     unsetenv(name);
   CHECK(given().mode == Mode::run && given().visible == std::vector<int>({0}) && given().cores == 0);
   {

@@ -1,5 +1,5 @@
-"""What ranks do in the tests of DTensor. Values are small integers where results are compared bit for bit: no order of a
-sum rounds them."""
+"""What ranks do in the tests of DTensor. Where results are compared bit for bit, values are small integers, which no
+order of a sum rounds."""
 
 from __future__ import annotations
 

@@ -27,7 +27,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
     "granite": (
         "GraniteConfig",
-        {"embedding_multiplier": 12.0, "attention_multiplier": 1 / 32, "residual_multiplier": 0.22, "logits_scaling": 16.0},
+        {
+            "embedding_multiplier": 12.0,
+            "attention_multiplier": 1 / 32,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 16.0,
+        },
     ),
     "mistral": ("MistralConfig", WINDOW),
     "gpt_oss": ("GptOssConfig", {**WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2}),
