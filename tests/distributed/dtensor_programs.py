@@ -197,3 +197,30 @@ def card_of_rank() -> tuple[str, int]:
     tensor = torch.ones(3, device=torch.device(f"spyre:{dist.get_rank()}"))
     dist.all_reduce(tensor)
     return str(tensor.device), int(tensor.sum().item())
+
+
+def attention() -> str:
+    """No tensor is gathered where queries and keys have the same heads; with gradients, masks and shared heads too."""
+    mesh = mesh_of()
+    attend = torch.nn.functional.scaled_dot_product_attention
+    torch.manual_seed(0)
+    query, few = torch.randn(4, 4, 9, 32).half().to("spyre"), torch.randn(4, 2, 9, 32).half().to("spyre")
+    mask = torch.randn(4, 1, 9, 9).half().to("spyre")
+    cases = {
+        "plain": (query, None, {}),
+        "causal": (query, None, {"is_causal": True}),
+        "masked": (query, mask, {}),
+        "shared": (few, None, {"enable_gqa": True}),
+    }
+    for case, (key, bias, options) in cases.items():
+        for dim in (0, 1):
+            for grad in (False, True):
+                q, k = (distribute_tensor(each, mesh, [Shard(dim)]).requires_grad_(grad) for each in (query, key))
+                given = None if bias is None else distribute_tensor(bias, mesh, [Shard(0) if dim == 0 else Replicate()])
+                found = attend(q, k, k, given, **options)
+                expected = attend(query.clone().requires_grad_(grad), key, key, bias, **options)
+                if not same(found.full_tensor().detach(), expected.detach()):
+                    return f"{case} {dim} {grad}"
+                if not grad and case != "shared" and found.placements != (Shard(dim),):
+                    return f"{case} {dim} was gathered"
+    return ""

@@ -3,6 +3,7 @@
 import pytest
 
 from . import dtensor_programs as programs
+from . import dtensor_samples
 from .ranks import Ranks
 
 
@@ -46,3 +47,15 @@ def test_four_ranks(four: Ranks) -> None:
     assert all(four.run(programs.groups))
     four.run(programs.sequence_parallel)
     four.run(programs.parallel_loss)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", dtensor_samples.NAMES)
+def test_samples(two: Ranks, name: str) -> None:
+    for good, undivided, wrong in two.run(dtensor_samples.run, name):
+        assert not wrong, wrong
+        assert good > undivided, "most placements are divided"
+
+
+def test_attention_is_divided_by_heads_and_batches(two: Ranks) -> None:
+    assert two.run(programs.attention) == ["", ""]

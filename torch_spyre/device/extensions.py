@@ -50,6 +50,7 @@ def install() -> None:
     after_import("torch._prims.rng_prims", _add_to_recomputation)
     after_import("torch._higher_order_ops.flex_attention", _write_out_flex_attention)
     after_import("torch.nn.attention.flex_attention", _allow_flex_attention)
+    after_import("torch.distributed.tensor", _divide_own_ops)
     after_import("torch.distributed.tensor._random", _seed_shards)
     _change(torch.jit._trace, "_check_trace", _check_trace_on_host)
     after_import("safetensors", safetensors_support.open_to_card)
@@ -194,6 +195,12 @@ def _add_to_recomputation(rng_prims: ModuleType) -> None:
     from . import recomputation
 
     recomputation.add_card(rng_prims)
+
+
+def _divide_own_ops(tensor: ModuleType) -> None:
+    from ..distributed import dtensor_ops
+
+    dtensor_ops.register(tensor)
 
 
 def _seed_shards(tracker: ModuleType) -> None:

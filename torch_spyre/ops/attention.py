@@ -57,7 +57,7 @@ def written_out(
         return query.new_zeros((*query.shape[:-1], value.size(-1)))
     scores = (query.float() * factor) @ key.float().transpose(-2, -1)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        attn_mask = query.new_ones(scores.shape[-2:], dtype=torch.bool).tril()  # a DTensor if the query is one
     if attn_mask is not None:
         is_bool = attn_mask.dtype == torch.bool
         scores = torch.where(attn_mask, scores, -torch.inf) if is_bool else scores + attn_mask
