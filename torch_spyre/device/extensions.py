@@ -196,7 +196,7 @@ def _add_to_recomputation(rng_prims: ModuleType) -> None:
 
 
 def _fix_hugging_face(_: ModuleType) -> None:
-    from ..models import hugging_face
+    from ..models.hugging_face.fixes import FIXES
 
-    for name, fix in hugging_face.FIXES.items():
+    for name, fix in FIXES.items():
         after_import(name, fix)
