@@ -15,6 +15,7 @@ from torch import fx
 from torch._subclasses import FakeTensor
 
 from ...constants import DEVICE_NAME
+from .nodes import is_mutable, is_view
 
 _c10d = torch.ops._c10d_functional
 IN_PLACE: dict[Any, Any] = {
@@ -56,7 +57,7 @@ def _postpone_others(start: fx.Node) -> None:
     """Moves what a collective does not need, back to the one before it, behind its start."""
     window = _window(start)
     needed = _needed(start, set(window))
-    changed = {given for node in needed if _changes_memory(node) for given in node.all_input_nodes}
+    changed = {given for node in needed if is_mutable(node) for given in node.all_input_nodes}
     place = start
     for node in window:
         if node in needed or changed & set(node.all_input_nodes):
@@ -78,7 +79,7 @@ def _window(start: fx.Node) -> list[fx.Node]:
 
 def _needed(start: fx.Node, window: set[fx.Node]) -> set[fx.Node]:
     """The nodes of the window that have to come before its start."""
-    fixed = [node for node in window if _changes_memory(node) or _draws(node)]
+    fixed = [node for node in window if is_mutable(node) or _draws(node)]
     found: set[fx.Node] = set()
     left = [*start.all_input_nodes, *fixed]
     while left:
@@ -87,10 +88,6 @@ def _needed(start: fx.Node, window: set[fx.Node]) -> set[fx.Node]:
             found.add(node)
             left.extend(node.all_input_nodes)
     return found
-
-
-def _changes_memory(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _draws(node: fx.Node) -> bool:
@@ -103,7 +100,7 @@ def _draws(node: fx.Node) -> bool:
 def _sink(wait: fx.Node) -> None:
     """Moves a wait in front of the first node that uses it."""
     node = wait.next
-    while node.op != "output" and node not in wait.users and not _changes_memory(node):
+    while node.op != "output" and node not in wait.users and not is_mutable(node):
         node = node.next
     node.prepend(wait)
 
@@ -115,8 +112,8 @@ def _bring_others_forward(wait: fx.Node) -> None:
     node = wait.next
     while node.op != "output" and not is_collective(node):
         following = node.next
-        stays = _changes_memory(node) or _draws(node) or bool(behind & set(node.all_input_nodes))
-        changed = {given for other in kept if _changes_memory(other) for given in other.all_input_nodes}
+        stays = is_mutable(node) or _draws(node) or bool(behind & set(node.all_input_nodes))
+        changed = {given for other in kept if is_mutable(other) for given in other.all_input_nodes}
         if stays or changed & set(node.all_input_nodes):
             behind.add(node)
             kept.append(node)
@@ -133,6 +130,5 @@ def _work_in_place(start: fx.Node) -> None:
     fake, target = given.meta.get("val"), given.target
     if not isinstance(fake, FakeTensor) or not isinstance(target, torch._ops.OpOverload) or is_collective(given):
         return
-    shares = target.is_view or any(each.alias_info for each in target._schema.returns)
-    if not shares and fake.device.type == DEVICE_NAME:
+    if not is_view(given) and fake.device.type == DEVICE_NAME:
         start.target = IN_PLACE[start.target]
