@@ -2,8 +2,8 @@
 
 Before: an ATen graph with functional collectives in the order of the program. After: the same collectives in the same
 order, as all ranks have to agree on it; ops that neither a collective needs nor need it are between its start and its
-``wait_tensor``. None of them passes another collective, so that no more memory is in use than between two, or an op that
-changes memory. A sum of a tensor that nothing else uses is made in place.
+``wait_tensor``. None of them passes another collective, so that no more memory is in use than between two, or an op
+that changes memory. A sum of a tensor that nothing else uses is made in place.
 """
 
 from __future__ import annotations
