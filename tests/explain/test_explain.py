@@ -1,7 +1,6 @@
 """torch.spyre.explain: what the backend did that the program does not say."""
 
 import json
-import re
 
 import pytest
 import torch
@@ -125,27 +124,12 @@ def test_a_buffer_that_is_not_in_lx_says_why_and_what_it_costs():
     assert buffer["saving_us"] > 0
 
 
-def turned(x, weight):
-    return torch.nn.functional.linear(x, weight)
-
-
-def test_advice_about_a_layout_saves_what_it_promises():
-    x, weight = halves(512, 1024), halves(2048, 1024)
-    before = torch.spyre.explain(turned, x, weight)
-    advised = [each for each in before.data["findings"] if "saving_us" in each and each["kind"] == "layout"]
-    assert advised, str(before)
-    saying = re.search(r"device_layout=(SpyreTensorLayout\(\[2048, 1024\].*\))\)", advised[0]["advice"])
-    layout = eval(saying[1], {"SpyreTensorLayout": _C.SpyreTensorLayout, "torch": torch})
-    after = torch.spyre.explain(turned, x, weight.cpu().to("spyre", device_layout=layout))
-    saved = before.microseconds - after.microseconds
-    assert saved == pytest.approx(advised[0]["saving_us"], rel=0.1)
-
-
 def test_a_report_is_text_json_and_html():
     report = explained_mlp()
     assert json.loads(report.to_json())["format"] == "spyre-run"
     assert "matmul" in str(report) and "bound by" in str(report)
-    assert report._repr_html_().startswith("<pre>") and "<script" not in report._repr_html_()
+    shown = report._repr_html_()
+    assert "<td" in shown and "matmul" in shown and shown.count("<tr>") == shown.count("</tr>") > 5
 
 
 def test_explaining_changes_no_result():

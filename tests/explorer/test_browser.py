@@ -214,7 +214,7 @@ def test_the_layout_names_the_element_under_the_pointer(model):
     assert "host index" in model.run("document.getElementById('tip').textContent")
     model.run("explorer.app.views[4].map.scroll.scrollTop = 1e6")
     press(model, "layouts", "Core")
-    model.wait("explorer.app.views[4].map.tensor !== null")
+    model.wait("explorer.app.views[4].map.touches.length > 0")
     model.settle()
     assert count_of_colours(model, "#view-layouts canvas") > 4
 
