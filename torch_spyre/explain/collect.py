@@ -15,6 +15,7 @@ from . import findings, kernels, run_data
 from .trials import Program
 from .watch import EagerCall, Failure, Notices, Watched
 
+SMALLEST = 1e-9  # of the time: what is left of it by rounding
 MOST_CALLS = 50_000  # eager ops that are kept one by one
 AROUND = 3  # lines of source text before and after one that occurs
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
@@ -83,10 +84,11 @@ def _totals(watched: Watched, found: list[run_data.Kernel], launches: Iterable[r
         least += sum(step["least_us"] for step in kernel["steps"])
         compulsory += sum(buffer["bytes"] for buffer in kernel["buffers"] if buffer["place"] == "argument")
         moved += sum(step["bytes_read"] + step["bytes_written"] for step in kernel["steps"])
+    other = watched.us - launched
     return {
         "us": watched.us,
         "launched_us": launched,
-        "other_us": watched.us - launched,
+        "other_us": other if other > SMALLEST * watched.us else 0.0,
         "least_us": least,
         "compulsory_bytes": compulsory,
         "moved_bytes": moved,

@@ -233,7 +233,7 @@ class StepData {
   }
   get iterationText() {
     const { iterations } = this;
-    return this.raw.iteration ? `, iteration ${iterations.indexOf(this)} of ${iterations.length}` : "";
+    return this.raw.iteration ? `, iteration ${iterations.indexOf(this) + 1} of ${iterations.length}` : "";
   }
   get cores() {
     return this.coreCount ??= coresOf(this).length;

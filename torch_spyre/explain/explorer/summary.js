@@ -154,7 +154,8 @@ const summaryView = {
         context.fillRect(i * each + 0.5, height - 14 - tall, Math.max(each - 1, 1), tall);
         if (each > 22 || group.first.layer % Math.ceil(22 / each) === 0) {
           context.fillStyle = colour("soft");
-          if (group.first.layer >= 0) context.fillText(String(group.first.layer), i * each + 1, height - 6);
+          const text = String(group.first.layer), fits = i * each + 1 + context.measureText(text).width <= width;
+          if (group.first.layer >= 0 && fits) context.fillText(text, i * each + 1, height - 6);
         }
       });
     });

@@ -335,15 +335,14 @@ class Timeline {
   }
 }
 
-function legend(run) {
-  const fallbacks = run.eagerCalls.some((call) => call.op.fallback) ? [["fallback", "the CPU"]] : [];
+function legend(...more) {
   return el(
     "ul",
     { class: "legend" },
     [["product", "matrix products, attention"], ["pointwise", "pointwise"], ["reduction", "reductions"], [
       "move",
       "moves",
-    ], ...fallbacks].map(([kind, text]) =>
+    ], ...more].map(([kind, text]) =>
       el("li", {}, el("span", { class: "swatch", style: { background: `var(--kind-${kind})` } }), text)
     ),
   );
@@ -376,7 +375,7 @@ const timelineView = {
         "div",
         { class: "bar" },
         zoomButtons(() => this.timeline.window, () => this.toSelection()),
-        legend(run),
+        legend(...(run.eagerCalls.some((call) => call.op.fallback) ? [["fallback", "the CPU"]] : [])),
         !run.launched && run.kernels.length > 0 &&
           el("span", { class: "soft", text: "Nothing was launched: kernels are shown one after the other." }),
       ),
