@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, TypedDict
 
@@ -88,9 +88,15 @@ class Divisions:
     alone: bool  # timed by itself, and not with its kernel
 
 
+@lru_cache(4)
+def _parsed(text: str) -> Kernel:
+    """To be copied before it is compiled: a large kernel is asked about several ops."""
+    return from_json(text)
+
+
 def more_cores(launch: Launch, loop_op: int) -> Divisions:
     """The kernel with an op divided over more cores than in its plan; the op alone, where the kernel is large."""
-    kernel, signature, alone = from_json(launch.text), launch.signature, False
+    kernel, signature, alone = _parsed(launch.text), launch.signature, False
     if len(kernel.ops) > MOST_STEPS:
         kernel, alone = kernel.part(loop_op, loop_op), True
         found = _signature_of_part(launch, kernel)
@@ -116,7 +122,7 @@ def more_cores(launch: Launch, loop_op: int) -> Divisions:
     _time_divided(kernel, signature, listed)
     best = Divisions(len(expected), float("inf"), (), alone)
     for slices in sorted(expected, key=lambda each: expected[each])[:MOST_DIVISIONS]:
-        us = _time_divided(deepcopy(kernel), signature, partial(_divided_as, loop_op, slices))
+        us = _time_divided(kernel, signature, partial(_divided_as, loop_op, slices))
         if us < best.us:
             best = Divisions(len(expected), us, slices, alone)
     return best
