@@ -14,6 +14,7 @@
 #include "aten/fallback_policy.h"
 #include "aten/host_fallback.h"
 #include "aten/op_call.h"
+#include "aten/op_listener.h"
 #include "aten/sparse_and_nested.h"
 #include "runtime/calls/origin.h"
 #include "runtime/device/device.h"
@@ -73,7 +74,9 @@ void dispatch_op(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                               reason);
   TORCH_CHECK(!op.hasTag(at::Tag::dynamic_output_shape) || card(-1).mode() != spyre::Mode::timing, name,
               " gives a result whose shape depends on values, and SPYRE_CARD=timing computes none");
+  notify_op_listener(OpEvent::begins, name, nullptr, reason);
   run_on_host(op, stack, device, /*fills_self=*/false, [&] { report_fallback(name, reason, mode); });
+  notify_op_listener(OpEvent::ends, name, nullptr, reason);
 }
 
 void generate_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <set>
 
-#include "aten/op_listener.h"
 #include "runtime/calls/blocking.h"
 #include "runtime/calls/logging.h"
 
@@ -70,7 +69,6 @@ void report_fallback(const std::string& op, const std::string& reason, FallbackM
     ++counts[op];
   }
   if (logging_enabled()) log_line("CPU fallback: " + op);
-  notify_op_listener(op, nullptr, reason);
 }
 
 }  // namespace torch_spyre
