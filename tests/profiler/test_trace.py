@@ -139,6 +139,45 @@ def test_a_compiled_kernel_has_a_row_per_step(tmp_path):
     check_lanes(rows)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_the_rows_of_a_training_step_have_lines(compiled, tmp_path):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm = torch.nn.Linear(64, 128), torch.nn.LayerNorm(128)
+
+        def forward(self, x):
+            y = self.up(x)
+            return self.norm(y)
+
+    own = Block().half().to("spyre")
+    block = torch.compile(own) if compiled else own
+    optimizer = torch.optim.AdamW(own.parameters())
+    x = halves(32, 64)
+
+    def step() -> None:
+        loss = block(x).pow(2).mean()
+        loss.backward()
+        loss = block(x).mean()  # gradients are added up
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    step()
+    with profile(activities=BOTH) as prof:
+        step()
+    with open(__file__) as file:
+        text = file.read().splitlines()
+    lines = {}
+    for row in on_card(trace_of(prof, tmp_path)):
+        file, _, line = row["args"]["source"].rpartition(":")
+        assert file == __file__, row
+        lines.setdefault(row["args"].get("aten_op"), set()).add(text[int(line) - 1].strip())
+    assert lines["aten.mm.default"] == {"y = self.up(x)"}
+    assert lines["aten.native_layer_norm_backward.default"] == {"return self.norm(y)"}
+    assert "optimizer.step()" in set().union(*lines.values())
+
+
 def test_key_averages_give_device_time_to_host_ops():
     a, b = halves(256, 256), halves(256, 256)
     a @ b
