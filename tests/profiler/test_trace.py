@@ -9,7 +9,18 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import torch_spyre
-from tests.profiler.traces import BOTH, check_lanes, event, halves, modelled_ms, nanoseconds, of, on_card, trace_of
+from tests.profiler.traces import (
+    BOTH,
+    check_lanes,
+    check_nesting,
+    event,
+    halves,
+    modelled_ms,
+    nanoseconds,
+    of,
+    on_card,
+    trace_of,
+)
 
 THIS_FILE = __file__.rpartition("/")[2]
 
@@ -96,6 +107,17 @@ def test_rows_add_up_to_the_time_of_events(traced):
 
 def test_lanes_have_no_overlaps(traced):
     check_lanes(traced[0])
+
+
+def test_rows_of_hosts_and_cards_nest(tmp_path):
+    x = halves(64, 64)
+    function = torch.compile(lambda x: torch.softmax(x @ x, -1))
+    function(x)
+    with profile(activities=BOTH) as prof:
+        for _ in range(300):  # some launches end with their op, to the nanosecond
+            (x + x).cpu()
+            function(x)
+    check_nesting(trace_of(prof, tmp_path))
 
 
 def test_a_row_begins_at_the_later_of_its_launch_and_the_end_of_the_row_before(traced):
