@@ -46,6 +46,10 @@ Lane::Lane(std::shared_ptr<Members> members)
     : members_(std::move(members)), has_come_(members_->size()), thread_([this] { work(); }) {}
 
 Lane::~Lane() {
+  if (spyre::Runtime::forked()) {  // a child has a copy of this, and none of the threads
+    thread_.detach();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -25,6 +25,7 @@ class SharedGroup {
   ~SharedGroup();
   int rank() const { return rank_; }
   int size() const { return size_; }
+  const SharedSegment::Address& own_address() const { return segments_[rank_]->address(); }
   // All others have to be joined before anything is sent.
   void join(int rank, SharedSegment segment);
 
