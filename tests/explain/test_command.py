@@ -45,7 +45,7 @@ def test_a_model_is_explained(python, tmp_path):
         "from torch_spyre import cli; raise SystemExit(cli.main("
         f"['explain', 'granite-3.3-8b', '--layers', '2', '--prefill', '128', '--json', {str(tmp_path / 'o.json')!r}]))"
     )
-    assert "matmul" in found
+    assert found.returncode == 0 and "matmul" in found.stdout, found.stderr
     data = json.loads((tmp_path / "o.json").read_text())
     steps = [step for kernel in data["kernels"] for step in kernel["steps"]]
     assert sum(step["us"] for step in steps) + data["totals"]["other_us"] == pytest.approx(data["totals"]["us"])
