@@ -20,9 +20,18 @@ class RanksFailed(AssertionError):
 
 
 class Ranks:
-    """``size`` processes; ``run(function, *args)`` calls a function of a module on all of them."""
+    """``size`` processes; ``run(function, *args)`` calls a function of a module on all of them.
 
-    def __init__(self, size: int, environment: dict[str, str] | None = None, timeout: float = TIMEOUT) -> None:
+    With ``joins`` they are a process group from the beginning.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        environment: dict[str, str] | None = None,
+        timeout: float = TIMEOUT,
+        joins: bool = True,
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         port = free_port()
         self.size = size
@@ -39,7 +48,7 @@ class Ranks:
                 "MASTER_PORT": str(port),
                 **(environment or {}),
             }
-            process = context.Process(target=_serve, args=(theirs, place, timeout), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, place, timeout if joins else None), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -75,6 +84,13 @@ class Ranks:
             if process.is_alive():
                 process.kill()
 
+    def kill(self) -> None:
+        """At once, whatever they do."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+
 
 def free_port() -> int:
     with socket.socket() as listener:
@@ -82,15 +98,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _serve(pipe: Connection, place: dict[str, str], timeout: float) -> None:
+def _serve(pipe: Connection, place: dict[str, str], timeout: float | None) -> None:
     os.environ.update(place)
     import torch.distributed as dist
 
-    dist.init_process_group(timeout=timedelta(seconds=timeout))
+    if timeout:
+        dist.init_process_group(timeout=timedelta(seconds=timeout))
     while (work := pipe.recv()) is not None:
         function, args = work
         try:
             pipe.send((True, function(*args)))
         except BaseException:
             pipe.send((False, traceback.format_exc()))
-    dist.destroy_process_group()
+    if timeout:
+        dist.destroy_process_group()
