@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 from tests.distributed.ranks import Ranks
 
@@ -48,8 +49,8 @@ class World:
                 Path(directory, each).mkdir()
             answers = self._ranks().outcomes(rank.run_test, name, directory, seconds=SECONDS)
         outcomes = [Outcome(*answer) if ok else Outcome("failed", 0, answer) for ok, answer in answers]
-        if any(each.state == "failed" for each in outcomes):
-            self.close()  # whatever is left of it
+        if not all(ok for ok, _ in answers):
+            self.close()
         states = {each.state for each in outcomes}
         state = next(each for each in ("failed", "passed", "skipped") if each in states)
         texts = dict.fromkeys(each.text for each in outcomes if each.text and each.state == state)
@@ -82,8 +83,8 @@ def run(size: int, chosen: list[str], show: bool = True) -> list[Result]:
             if show:
                 last = result.text.strip().splitlines()[-1:] if result.state == "failed" else [result.text[:90]]
                 print(f"{result.state:9}{result.calls:6}{result.seconds:7.1f} s  {name}  {last[0]}", flush=True)
-            if show and chosen:
-                print(result.text)
+            if show and result.state == "failed":
+                print(indent(result.text, "    "), flush=True)
     finally:
         world.close()
     return results

@@ -38,6 +38,7 @@ def run_test(name: str, directory: str) -> Outcome:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     module = _module(size)
     os.environ["TEMP_DIR"] = directory
+    module.INIT_METHOD = f"file://{directory}/second_group"
     module.Barrier.barrier_id = 0
     torch.spyre.set_device(rank)
     torch.manual_seed(1234)
@@ -63,8 +64,12 @@ def run_test(name: str, directory: str) -> Outcome:
 
 
 def _outcome(module: types.ModuleType, name: str, rank: int, directory: str) -> tuple[str, str]:
+    tests = translation.test_class(module)
+    method = getattr(tests, name)
+    if getattr(method, "__unittest_skip__", False):
+        return "skipped", method.__unittest_skip_why__
     try:
-        test = translation.test_class(module)(name)
+        test = tests(name)
         test.rank, test.file_name = rank, f"{directory}/group"
         module.Barrier.sync()
         torch.set_default_device(f"spyre:{rank}")

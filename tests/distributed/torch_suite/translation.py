@@ -28,10 +28,12 @@ def translated(source: str) -> str:
     head, begin, tests = source.partition(_BEGIN)
     assert begin, "PyTorch's tests have another form than expected"
     head = head.replace(".cuda(device_id)", ".spyre(device_id)")
+    head = head.replace("wait_for=None, timeout=10)", "wait_for=None, timeout=20)")  # machines may be busy
     tests = re.sub(r"\bcuda\b", "spyre", tests).replace("is_cuda", "is_spyre")
     # Conditions of decorators: what is for NCCL or Gloo alone is for this backend too.
     tests = re.sub(r'BACKEND != "(nccl|gloo)"', f'BACKEND != "{BACKEND}"', tests)
-    tests = tests.replace('require_backend_is_available({"gloo"})', f'require_backend_is_available({{"{BACKEND}"}})')
+    tests = re.sub(r'is_available\(\{"(nccl|gloo)"\}\)', f'is_available({{"{BACKEND}"}})', tests)
+    tests = re.sub(r'backend=(dist.Backend.NCCL|"nccl")', f'backend="{BACKEND}"', tests)
     for old, new in REPLACEMENTS.items():
         assert old in tests, f"PyTorch's tests do not have {old!r} any more"
         tests = tests.replace(old, new)
@@ -40,7 +42,7 @@ def translated(source: str) -> str:
 
 def load(size: int) -> types.ModuleType:
     """The module of the tests, for a world of so many ranks; needs no process group."""
-    os.environ.update(BACKEND=BACKEND, WORLD_SIZE=str(size))
+    os.environ.update(BACKEND=BACKEND, WORLD_SIZE=str(size), INIT_METHOD="file://")
     _prepare(size)
     spec = importlib.util.find_spec(MODULE)
     assert spec and spec.origin

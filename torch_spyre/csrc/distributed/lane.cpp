@@ -228,8 +228,9 @@ void Lane::time_out(const Item& item, int peer) const {
     (here && rank != peer ? present : missing).push_back(members_->names[rank]);
   }
   std::ostringstream out;
-  out << call(item) << ": " << listed(missing) << (announcing_ || !connected_ ? " did not join" : " did not go on")
-      << " within " << static_cast<double>(item.request.timeout.count()) / 1000 << " s; " << listed(present) << " did";
+  out << call(item) << ": Timed out after " << static_cast<double>(item.request.timeout.count()) / 1000
+      << " s: " << listed(missing) << (announcing_ || !connected_ ? " did not join" : " did not go on") << "; "
+      << listed(present) << " did";
   members_->fail(listed(missing) + " did not join " + item.request.announcement.title + " in time");
   throw CollectiveFailed(out.str());
 }

@@ -199,9 +199,20 @@ void Messages::check(const Item& item) const {
     throw CollectiveFailed("the process of " + peer + " has ended");
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
-  out << peer << " did not " << (item.sends ? "take it" : "send it") << " within "
-      << static_cast<double>(item.timeout.count()) / 1000 << " s (tag " << item.tag << ")";
+  out << "Timed out after " << static_cast<double>(item.timeout.count()) / 1000 << " s: " << peer << " did not "
+      << (item.sends ? "take it" : "send it") << " (tag " << item.tag << ")";
   throw CollectiveFailed(out.str());
+}
+
+// A message to this very member goes through no channel.
+void Messages::keep(Item& item) {
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
+  std::vector<std::byte> data(elements * width);
+  if (elements > 0) item.card->pack(data.data(), item.operand.view, 0, elements);
+  const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                      item.ready.record->time};
+  arrived_.push_back({members_->rank, header, std::move(data)});
+  end(item, item.ready.record->time, nullptr);
 }
 
 // True when all of the message is on its way.
@@ -209,6 +220,10 @@ bool Messages::go_on_sending(Item& item) {
   spyre::Engine& engine = item.card->engine();
   if (!engine.finished(item.ready)) return false;
   if (item.ready.record->failed) throw CollectiveFailed("earlier work failed, whose values it needs");
+  if (item.peer == members_->rank) {
+    keep(item);
+    return true;
+  }
   const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
   spyre::SharedGroup& shared = *members_->connection->shared();
   while (!item.begun || item.sent < elements) {

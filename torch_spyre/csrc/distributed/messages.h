@@ -32,6 +32,7 @@ class Messages {
   void work();
   bool progress();
   bool go_on_sending(Item& item);
+  void keep(Item& item);
   bool take_in(int from);
   bool deliver(Item& item);
   void check(const Item& item) const;
