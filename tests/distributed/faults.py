@@ -103,6 +103,10 @@ def late(missing: int, by: float, seconds: float) -> str:
         return raised(lambda: dist.all_reduce(ones(4), group=group))
 
 
+def first_collective() -> str:
+    return raised(lambda: dist.all_reduce(ones(4)))
+
+
 def unsent(seconds: float) -> str:
     with own_group(seconds) as group:
         text = received(1, group) if dist.get_rank() == 0 else ""

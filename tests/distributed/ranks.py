@@ -22,7 +22,7 @@ class RanksFailed(AssertionError):
 class Ranks:
     """``size`` processes; ``run(function, *args)`` calls a function of a module on all of them.
 
-    With ``joins`` they are a process group from the beginning.
+    With ``joins`` they are a process group from the beginning. ``each``: variables of the environment, by rank.
     """
 
     def __init__(
@@ -31,8 +31,11 @@ class Ranks:
         environment: dict[str, str] | None = None,
         timeout: float = TIMEOUT,
         joins: bool = True,
+        each: list[dict[str, str]] | None = None,
     ) -> None:
-        context = multiprocessing.get_context("spawn")
+        # The server has PyTorch imported, and nothing begun: processes start quickly.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch"])
         port = free_port()
         self.size = size
         self.pipes: list[Connection] = []
@@ -47,6 +50,7 @@ class Ranks:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 **(environment or {}),
+                **(each[rank] if each else {}),
             }
             process = context.Process(target=_serve, args=(theirs, place, timeout if joins else None), daemon=True)
             process.start()

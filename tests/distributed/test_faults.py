@@ -1,11 +1,15 @@
 """What goes wrong between ranks is said on every rank, with both sides named, and nothing hangs."""
 
+import os
 import re
+import signal
 
 import pytest
 
-from . import faults
-from .ranks import Ranks
+from . import faults, killed
+from .ranks import Ranks, free_port
+
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -100,3 +104,71 @@ def test_who_joined_is_named_too(four: Ranks) -> None:
     texts = [text for text, _ in four.run(faults.absent, 2, 2)]
     assert all("rank 2 did not join" in texts[rank] for rank in (0, 1, 3))
     assert texts[2] == ""
+
+
+@pytest.mark.parametrize("first, cycles", [(0, 1), pytest.param(1, 50, marks=pytest.mark.slow)])
+def test_a_killed_rank_is_named_and_leaves_nothing(first: int, cycles: int) -> None:
+    shared = set(os.listdir("/dev/shm"))
+    for seed in range(first, first + cycles):
+        size, victim = 2 + seed % 2, seed % (2 + seed % 2)
+        ranks = Ranks(size)
+        outcomes = ranks.outcomes(killed.run, seed, victim)
+        for rank, (ok, answer) in enumerate(outcomes):
+            if rank == victim:
+                assert answer == f"the process ended with {-signal.SIGKILL}"
+                continue
+            assert ok, answer
+            text, seconds = answer
+            assert f"the process of rank {victim} has ended" in text
+            assert seconds < 30
+        ranks.close()
+        assert [process.exitcode for rank, process in enumerate(ranks.processes) if rank != victim] == [0] * (size - 1)
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+@pytest.mark.parametrize(
+    "variable, values, text",
+    [
+        ("AIU_WORLD_SIZE", ("2", "4"), "numbers of cards differ (AIU_WORLD_SIZE, SPYRE_DEVICES): 2 for one, 4 for the"),
+        pytest.param("SPYRE_CARD", ("run", "timing"), "SPYRE_CARD differs: run for one, timing for the other", marks=SLOW),
+        pytest.param("SENCORES", ("32", "8"), "numbers of cores differ: 32 for one, 8 for the other", marks=SLOW),
+    ],
+)
+def test_ranks_that_do_not_fit_together(variable: str, values: tuple[str, str], text: str) -> None:
+    ranks = Ranks(2, each=[{variable: value} for value in values])
+    try:
+        for found in ranks.run(faults.first_collective):
+            assert "rank 0 and rank 1 do not fit together" in found and text in found
+    finally:
+        ranks.kill()
+
+
+def test_variables_of_ranks_do_not_matter_without_a_group(python) -> None:  # type: ignore[no-untyped-def]
+    garbage = {"RANK": "x", "WORLD_SIZE": "-3", "LOCAL_WORLD_SIZE": "", "MASTER_ADDR": "?", "MASTER_PORT": "99999999"}
+    done = python("import torch; print((torch.ones(3, device='spyre') + 1).sum().item())", **garbage)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "6.0\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("ends", ["pass", "os._exit(7)", "work = dist.all_reduce(x, async_op=True)"])
+def test_ends_without_destroying_the_group(python, ends: str) -> None:  # type: ignore[no-untyped-def]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = python(
+        f"""
+        import os, torch, torch.distributed as dist
+        dist.init_process_group()
+        x = torch.ones(3, device="spyre")
+        dist.all_reduce(x)
+        {ends}
+        """,
+        **place,
+    )
+    assert done.returncode == (7 if "7" in ends else 0), done.stderr
+
+
+def test_a_straggler_is_named(two: Ranks, capfd: pytest.CaptureFixture[str]) -> None:
+    """A quarter of the time-out has passed."""
+    assert two.run(faults.late, 1, 1.5, 4) == ["", ""]
+    said = capfd.readouterr().err
+    assert "waits for rank 1 since 1 s; it times out after 4 s" in said
+    assert "waits for rank 0" not in said

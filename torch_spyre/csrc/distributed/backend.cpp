@@ -686,9 +686,10 @@ void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_a
 
 SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType op, const at::Tensor& tensor) {
   ++calls_;
-  const bool blocks = op == OpType::RECVANYSOURCE;  // of the host, which asks for the sender afterwards
+  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which programs
+  // ask for the sender, or whether it is complete.
   auto work = c10::make_intrusive<SpyreWork>(getRank(), op, tensor.device().index(), std::vector{std::move(pending)},
-                                             Tensors{tensor}, blocks);
+                                             Tensors{tensor}, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
