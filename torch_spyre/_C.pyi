@@ -286,6 +286,8 @@ class SpyreCCL(torch.distributed.Backend):
     @property
     def calls(self) -> int:
         """Collectives and messages that were asked of it."""
+    def monitored_barrier(self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier of the host that raises with the rank that has not come to it, or all of them."""
 
 def create_spyreccl(
     store: torch.distributed.Store,

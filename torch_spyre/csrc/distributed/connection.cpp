@@ -102,7 +102,12 @@ void Connection::connect(const Patience& patience, const std::function<void(int 
   set(*store_, shares_key_of(rank_), shares);
   for (int rank = 0; rank < size_; ++rank) {
     waits_for(rank);
-    if (get(*store_, shares_key_of(rank), patience) != "yes") shares = "no";
+    const Patience alive = [&] {
+      patience();
+      if (rank != rank_ && shared_->is_joined(rank) && shared_->is_gone(rank))
+        throw spyre::CollectiveFailed("the process of " + names_[rank] + " has ended");
+    };
+    if (get(*store_, shares_key_of(rank), alive) != "yes") shares = "no";
   }
   if (shares == "yes") {
     channels_ = std::make_unique<spyre::SharedChannels>(*shared_);

@@ -35,6 +35,7 @@ class Messages {
   void work();
   bool progress();
   bool go_on_sending(MessageItem& item);
+  void keep(MessageItem& item);
   bool take_in(int from);
   MessageHeader header_of(const MessageItem& item);
   bool deliver(MessageItem& item);

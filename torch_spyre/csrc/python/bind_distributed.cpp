@@ -38,7 +38,15 @@ c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store
 void bind_distributed(py::module_& m) {
   const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
   py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>>(m, "SpyreCCL", c10d.attr("Backend"))
-      .def_property_readonly("calls", &SpyreCCL::calls);
+      .def_property_readonly("calls", &SpyreCCL::calls)
+      .def(
+          "monitored_barrier",
+          [](SpyreCCL& backend, std::optional<std::chrono::milliseconds> timeout, bool wait_all_ranks) {
+            c10d::BarrierOptions options;
+            if (timeout) options.timeout = *timeout;
+            backend.monitoredBarrier(options, wait_all_ranks);
+          },
+          py::arg("timeout") = py::none(), py::arg("wait_all_ranks") = false);
   m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
   m.def(
