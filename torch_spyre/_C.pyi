@@ -283,6 +283,11 @@ def note_ctrl_c() -> None:
 class SpyreCCL(torch.distributed.Backend):
     """The backend of one process group."""
 
+    class Options(torch._C._distributed_c10d.Backend.Options):
+        def __deepcopy__(self, memo: dict[int, object], /) -> SpyreCCL.Options: ...
+
+    @property
+    def options(self) -> Options: ...
     @property
     def calls(self) -> int:
         """Collectives and messages that were asked of it."""
@@ -295,7 +300,7 @@ def create_spyreccl(
     size: int,
     timeout: datetime.timedelta,
     global_ranks: Sequence[int],
-    make_gloo: Callable[[], object],
+    make_gloo: Callable[[torch.distributed.Store, int, int, datetime.timedelta], object],
     version: str,
 ) -> SpyreCCL: ...
 def limit_threads(threads: int) -> None:

@@ -47,6 +47,7 @@ class Ranks:
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "LOCAL_WORLD_SIZE": str(size),
+                "TORCHELASTIC_RUN_ID": "tests",  # as under torchrun: each rank has the card of its number
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 **(environment or {}),

@@ -56,6 +56,7 @@ def install() -> None:
     after_import("torch._prims.rng_prims", _add_to_recomputation)
     after_import("torch._higher_order_ops.flex_attention", _write_out_flex_attention)
     after_import("torch.nn.attention.flex_attention", _allow_flex_attention)
+    after_import("torch.distributed.tensor._random", _seed_shards)
     _change(torch.jit._trace, "_check_trace", _check_trace_on_host)
     after_import("safetensors", safetensors_support.open_to_card)
     after_import("safetensors.torch", safetensors_support.ignore_padding)
@@ -199,6 +200,12 @@ def _add_to_recomputation(rng_prims: ModuleType) -> None:
     from . import recomputation
 
     recomputation.add_card(rng_prims)
+
+
+def _seed_shards(tracker: ModuleType) -> None:
+    from ..distributed import dtensor_random
+
+    dtensor_random.seed_shards(tracker)
 
 
 def _fix_hugging_face(_: ModuleType) -> None:

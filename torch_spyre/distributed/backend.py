@@ -43,14 +43,14 @@ def _create(options: Any, _: object) -> Any:
     _share_machine()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     timeout = options.timeout if isinstance(options.timeout, timedelta) else timedelta(seconds=options.timeout)
-
-    def make_gloo() -> Any:  # for members on other hosts
-        store = dist.PrefixStore("gloo", options.store)
-        return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout)
-
     return _C.create_spyreccl(
-        options.store, options.group_rank, options.group_size, timeout, ranks, make_gloo, __version__
+        options.store, options.group_rank, options.group_size, timeout, ranks, _make_gloo, __version__
     )
+
+
+def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """For groups with members on other hosts."""
+    return dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
 
 
 def _share_machine() -> None:

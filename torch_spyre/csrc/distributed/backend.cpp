@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <numeric>
 #include <sstream>
 
@@ -166,14 +167,19 @@ struct SpyreCCL::Call {
 };
 
 SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
-                   const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
-    : Backend(rank, size), options_(c10::make_intrusive<Options>(timeout)), members_([&] {
+                   const std::vector<int64_t>& global_ranks, const std::string& version, GlooFactory make_gloo)
+    : Backend(rank, size),
+      options_(c10::make_intrusive<Options>(timeout)),
+      version_(version),
+      make_gloo_(std::move(make_gloo)),
+      members_([&] {
         TORCH_CHECK(size <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ", size);
         const std::vector<std::string> names = names_of(global_ranks);
         std::unique_ptr<Connection> connection;
         run_blocking([&] {
-          connection = std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]), names,
-                                                    version, std::move(make_gloo));
+          connection =
+              std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]), names, version,
+                                           [=, this] { return make_gloo_(store, rank, size, timeout); });
         });
         return std::make_shared<Members>(std::move(connection), rank, names);
       }()),
@@ -181,6 +187,17 @@ SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   lane_ = std::make_unique<Lane>(members_);
   messages_ = std::make_unique<Messages>(members_);
+}
+
+c10::intrusive_ptr<c10d::Backend> SpyreCCL::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::vector<int>& ranks,
+                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), getRank());
+  if (own == ranks.end()) return nullptr;
+  std::vector<int64_t> global_ranks;
+  for (const int rank : ranks) global_ranks.push_back(static_cast<int64_t>(options_->global_ranks_in_group.at(rank)));
+  return c10::make_intrusive<SpyreCCL>(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                                       options->timeout, global_ranks, version_, make_gloo_);
 }
 
 // The threads may need the GIL, and wait for other members until they are told not to.

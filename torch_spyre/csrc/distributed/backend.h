@@ -21,15 +21,22 @@ class SpyreCCL final : public c10d::Backend {
   using Lists = std::vector<Tensors>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
+  // Makes a Gloo backend for a group, and for the groups that it is split into.
+  using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>&, int rank,
+                                                                      int size, milliseconds timeout)>;
+
   // `global_ranks` are the members' ranks in the whole program, for messages.
   SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
-           const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo);
+           const std::vector<int64_t>& global_ranks, const std::string& version, GlooFactory make_gloo);
   ~SpyreCCL() override;
 
   const std::string getBackendName() const override { return kBackendName; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   void setTimeout(milliseconds timeout) override { options_->timeout = timeout; }
   bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
@@ -73,6 +80,8 @@ class SpyreCCL final : public c10d::Backend {
   milliseconds timeout_of(milliseconds asked) const { return asked.count() < 0 ? options_->timeout : asked; }
 
   const c10::intrusive_ptr<Options> options_;
+  const std::string version_;
+  const GlooFactory make_gloo_;
   const std::shared_ptr<Members> members_;
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<Messages> messages_;

@@ -15,14 +15,14 @@ namespace {
 using distributed::SpyreCCL;
 
 // A function of Python that threads without the GIL may call, keep and let go of.
-distributed::MakeGloo without_gil(py::function function) {
+SpyreCCL::GlooFactory without_gil(py::function function) {
   const std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* gone) {
     const py::gil_scoped_acquire gil;
     delete gone;
   });
-  return [held] {
+  return [held](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
     const py::gil_scoped_acquire gil;
-    return (*held)().cast<c10::intrusive_ptr<c10d::Backend>>();
+    return (*held)(store, rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
   };
 }
 
@@ -37,7 +37,11 @@ c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store
 
 void bind_distributed(py::module_& m) {
   const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
-  py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>>(m, "SpyreCCL", c10d.attr("Backend"))
+  using Options = SpyreCCL::Options;
+  py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>> backend(m, "SpyreCCL", c10d.attr("Backend"));
+  py::class_<Options, c10::intrusive_ptr<Options>>(backend, "Options", c10d.attr("Backend").attr("Options"))
+      .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+  backend.def_property_readonly("options", &SpyreCCL::getBackendOptions)
       .def_property_readonly("calls", &SpyreCCL::calls)
       .def(
           "monitored_barrier",

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ...constants import DEVICE_NAME
-from . import experts, host_sequences, masks, padded_prompts, position_constants, static_cache, whisper
+from . import experts, host_sequences, masks, padded_prompts, position_constants, ranks, static_cache, whisper
 from .wrapping import subclasses, wrap
 
 # Models override some of these methods; the overrides are wrapped as well.
@@ -37,6 +37,11 @@ def fix_generation(utils: ModuleType) -> None:
     wrap(mixin, "_valid_auto_compile_criteria", static_cache.compile_as_other_accelerators)
 
 
+def fix_models(modeling: ModuleType) -> None:
+    position_constants.fix(modeling)
+    ranks.load_without_accelerate(modeling)
+
+
 def _wrap_overrides(cls: type[Any], /, **kwargs: Any) -> None:
     for name, wrapper in _OVERRIDDEN.items():
         if name in vars(cls):
@@ -45,8 +50,9 @@ def _wrap_overrides(cls: type[Any], /, **kwargs: Any) -> None:
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.cache_utils": static_cache.fix,
+    "transformers.distributed.utils": ranks.name_backend,
     "transformers.masking_utils": masks.fix,
-    "transformers.modeling_utils": position_constants.fix,
+    "transformers.modeling_utils": fix_models,
     "transformers.generation.utils": fix_generation,
     "transformers.integrations.moe": experts.fix,
     "transformers.models.whisper.generation_whisper": whisper.fix,
