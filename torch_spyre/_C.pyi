@@ -237,8 +237,11 @@ def bound_by(
 def profiler_row_limit() -> int: ...
 def set_profiler_row_limit(rows: int) -> None: ...
 def kernel_counts() -> dict[str, int]: ...
-def set_op_listener(listener: Callable[[str, JobPlan | None, str], None] | None) -> None:
-    """Set what hears of eager ops: their name, and the plan that was launched or the reason why the CPU did them."""
+def set_op_listener(listener: Callable[[str, str, JobPlan | None, str], None] | None) -> None:
+    """Set what hears of eager ops: the event, the op's name, the plan that was launched, and why the CPU does it.
+
+    The event is "launched", or "begins" and "ends" around an op that the CPU does.
+    """
 
 def forget_kernels() -> None: ...
 def tile_ops() -> list[tuple[str, int, str, str, int]]: ...
@@ -249,7 +252,7 @@ def reset_fallback_counts() -> None: ...
 
 # The runtime.
 
-failure_listeners: list[Any]  # called with the type and the message of an error of the card, before it is raised
+failure_listeners: list[Any]  # called before an error of the card is raised: with its type, its message and the op
 
 def runtime_started() -> bool: ...
 def in_bad_fork() -> bool: ...
@@ -288,6 +291,8 @@ class SpyreCCL(torch.distributed.Backend):
     @property
     def calls(self) -> int:
         """Collectives and messages that were asked of it."""
+    def monitored_barrier(self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier of the host that raises with the rank that has not come to it, or all of them."""
 
 def create_spyreccl(
     store: torch.distributed.Store,

@@ -2,8 +2,8 @@
 
 Before: an ATen graph with functional collectives in the order of the program. After: the same collectives in the same
 order, as all ranks have to agree on it; ops that neither a collective needs nor need it are between its start and its
-``wait_tensor``. None of them passes another collective, so that no more memory is in use than between two. A sum of a
-tensor that nothing else uses is made in place.
+``wait_tensor``. None of them passes another collective, so that no more memory is in use than between two, or an op
+that changes memory. A sum of a tensor that nothing else uses is made in place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import fx
 from torch._subclasses import FakeTensor
 
 from ...constants import DEVICE_NAME
+from .nodes import is_mutable, is_view
 
 _c10d = torch.ops._c10d_functional
 IN_PLACE: dict[Any, Any] = {
@@ -53,44 +54,28 @@ def is_start(node: fx.Node) -> bool:
 
 
 def _postpone_others(start: fx.Node) -> None:
-    """Moves what a collective does not need, back to the one before it, behind its start."""
-    window = _window(start)
-    needed = _needed(start, set(window))
-    changed = {given for node in needed if _changes_memory(node) for given in node.all_input_nodes}
-    place = start
-    for node in window:
-        if node in needed or changed & set(node.all_input_nodes):
-            needed.add(node)  # and whoever uses it may stay or go
-            continue
-        place.append(node)
-        place = node
-
-
-def _window(start: fx.Node) -> list[fx.Node]:
-    """The nodes from the collective before up to this one, in order."""
+    """Moves what a collective does not need behind its start, back to the collective or change of memory before it."""
     window: list[fx.Node] = []
     node = start.prev
-    while node.op not in ("root", "placeholder", "get_attr") and not is_start(node):
+    while node.op not in ("root", "placeholder", "get_attr") and not is_start(node) and not is_mutable(node):
         window.append(node)
         node = node.prev
-    return window[::-1]
+    needed = _needed(start, set(window))
+    for node in window:  # from the last to the first: each comes right behind the start
+        if node not in needed:
+            start.append(node)
 
 
 def _needed(start: fx.Node, window: set[fx.Node]) -> set[fx.Node]:
     """The nodes of the window that have to come before its start."""
-    fixed = [node for node in window if _changes_memory(node) or _draws(node)]
     found: set[fx.Node] = set()
-    left = [*start.all_input_nodes, *fixed]
+    left = [*start.all_input_nodes, *(node for node in window if _draws(node))]
     while left:
         node = left.pop()
         if node in window and node not in found:
             found.add(node)
             left.extend(node.all_input_nodes)
     return found
-
-
-def _changes_memory(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _draws(node: fx.Node) -> bool:
@@ -103,23 +88,19 @@ def _draws(node: fx.Node) -> bool:
 def _sink(wait: fx.Node) -> None:
     """Moves a wait in front of the first node that uses it."""
     node = wait.next
-    while node.op != "output" and node not in wait.users and not _changes_memory(node):
+    while node.op != "output" and node not in wait.users and not is_mutable(node):
         node = node.next
     node.prepend(wait)
 
 
 def _bring_others_forward(wait: fx.Node) -> None:
-    """Moves what does not need a collective, up to the next one, in front of its wait."""
+    """Moves what does not need a collective, up to the next one or a change of memory, in front of its wait."""
     behind = {wait}
-    kept: list[fx.Node] = []
     node = wait.next
-    while node.op != "output" and not is_collective(node):
+    while node.op != "output" and not is_collective(node) and not is_mutable(node):
         following = node.next
-        stays = _changes_memory(node) or _draws(node) or bool(behind & set(node.all_input_nodes))
-        changed = {given for other in kept if _changes_memory(other) for given in other.all_input_nodes}
-        if stays or changed & set(node.all_input_nodes):
+        if _draws(node) or behind & set(node.all_input_nodes):
             behind.add(node)
-            kept.append(node)
         else:
             wait.prepend(node)
         node = following
@@ -133,6 +114,5 @@ def _work_in_place(start: fx.Node) -> None:
     fake, target = given.meta.get("val"), given.target
     if not isinstance(fake, FakeTensor) or not isinstance(target, torch._ops.OpOverload) or is_collective(given):
         return
-    shares = target.is_view or any(each.alias_info for each in target._schema.returns)
-    if not shares and fake.device.type == DEVICE_NAME:
+    if not is_view(given) and fake.device.type == DEVICE_NAME:
         start.target = IN_PLACE[start.target]

@@ -182,7 +182,8 @@ SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
                                            [=, this] { return make_gloo_(store, rank, size, timeout); });
         });
         return std::make_shared<Members>(std::move(connection), rank, names);
-      }()) {
+      }()),
+      monitored_barrier_(store, rank, names_of(global_ranks)) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   lane_ = std::make_unique<Lane>(members_);
   messages_ = std::make_unique<Messages>(members_);
@@ -693,12 +694,19 @@ SpyreCCL::WorkPointer SpyreCCL::barrier(const c10d::BarrierOptions& options) {
   return start(std::move(call));
 }
 
-void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool) { barrier(options)->wait(kNoTimeout); }
+void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  ++calls_;
+  run_blocking([&] {
+    monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted);
+  });
+}
 
 SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType op, const at::Tensor& tensor) {
   ++calls_;
+  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which programs
+  // ask for the sender, or whether it is complete.
   auto work = c10::make_intrusive<SpyreWork>(getRank(), op, tensor.device().index(), std::vector{std::move(pending)},
-                                             Tensors{tensor}, false);
+                                             Tensors{tensor}, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -706,7 +714,7 @@ SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType
 SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors, "send");
   check(tensor, "send");
-  TORCH_CHECK(to >= 0 && to < getSize() && to != getRank(), "send: there is no other member ", to);
+  TORCH_CHECK(to >= 0 && to < getSize(), "send: there is no member ", to);
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = messages_->send(tensor.device().index(), tensor, to, tag, options_->timeout); });
   return message(std::move(pending), OpType::SEND, tensor);
@@ -715,7 +723,7 @@ SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
 SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
-  TORCH_CHECK(from >= 0 && from < getSize() && from != getRank(), "recv: there is no other member ", from);
+  TORCH_CHECK(from >= 0 && from < getSize(), "recv: there is no member ", from);
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = messages_->receive(tensor.device().index(), tensor, from, tag, options_->timeout); });
   return message(std::move(pending), OpType::RECV, tensor);

@@ -5,6 +5,7 @@
 
 #include "distributed/group.h"
 #include "distributed/messages.h"
+#include "distributed/monitored_barrier.h"
 #include "distributed/work.h"
 
 namespace torch_spyre::distributed {
@@ -84,6 +85,7 @@ class SpyreCCL final : public c10d::Backend {
   const std::shared_ptr<Members> members_;
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<Messages> messages_;
+  MonitoredBarrier monitored_barrier_;
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<SpyreWork>> coalesced_;
   std::atomic<int64_t> calls_{0};

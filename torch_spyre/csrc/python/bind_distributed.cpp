@@ -42,7 +42,15 @@ void bind_distributed(py::module_& m) {
   py::class_<Options, c10::intrusive_ptr<Options>>(backend, "Options", c10d.attr("Backend").attr("Options"))
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
   backend.def_property_readonly("options", &SpyreCCL::getBackendOptions)
-      .def_property_readonly("calls", &SpyreCCL::calls);
+      .def_property_readonly("calls", &SpyreCCL::calls)
+      .def(
+          "monitored_barrier",
+          [](SpyreCCL& backend, std::optional<std::chrono::milliseconds> timeout, bool wait_all_ranks) {
+            c10d::BarrierOptions options;
+            if (timeout) options.timeout = *timeout;
+            backend.monitoredBarrier(options, wait_all_ranks);
+          },
+          py::arg("timeout") = py::none(), py::arg("wait_all_ranks") = false);
   m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
   m.def(

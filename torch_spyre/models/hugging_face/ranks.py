@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..constants import DEVICE_NAME, DISTRIBUTED_BACKEND_NAME
+from ...constants import DEVICE_NAME, DISTRIBUTED_BACKEND_NAME
 
 
 def name_backend(utils: ModuleType) -> None:
