@@ -116,11 +116,13 @@ def fill(module: nn.Module) -> nn.Module:
     return module
 
 
-def columns_and_rows() -> bool:
+def columns_and_rows(compiled: bool = False) -> bool:
     """The two halves of a feed-forward block, with gradients, bit for bit."""
     whole = fill(Feed().to("spyre"))
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     parts = parallelize_module(copy.deepcopy(whole), mesh_of(), plan)
+    if compiled:
+        parts.compile(fullgraph=True)
     x = integers(4, 64, dtype=torch.float32)
     found, expected = parts(x), whole(x)
     found.sum().backward()
@@ -189,6 +191,23 @@ def groups() -> bool:
         if rank in pair:
             dist.destroy_process_group(made[pair])
     return ok
+
+
+def compiled_draws() -> tuple[bool, str]:
+    """Replicas draw in compiled programs; shards do not, and say so."""
+    mesh = mesh_of()
+
+    @torch.compile(fullgraph=True)
+    def drop(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x)
+
+    ones = torch.ones(8, 64, device="spyre")
+    kept = drop(distribute_tensor(ones, mesh, [Replicate()])).to_local().cpu()
+    try:
+        drop(distribute_tensor(ones, mesh, [Shard(0)]))
+    except Exception as error:
+        return 0 < int((kept == 0).sum()) < kept.numel(), str(error)
+    return False, ""
 
 
 def card_of_rank() -> tuple[str, int]:

@@ -112,6 +112,17 @@ def tensor_parallel(directory: str, tokens: list[int]) -> tuple[list[int], torch
 
 
 @torch.no_grad()
+def compiled(directory: str) -> bool:
+    """The same bits in one graph."""
+    from transformers.distributed import DistributedConfig
+
+    model = load(directory, distributed_config=DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size()))
+    ids = torch.tensor([PROMPT], device=model.device)
+    found = torch.compile(model.forward, fullgraph=True)(ids, use_cache=False).logits
+    return torch.equal(found.cpu(), model(ids, use_cache=False).logits.cpu())
+
+
+@torch.no_grad()
 def fms(directory: str, strategy: str | None) -> torch.Tensor:
     """Logits of IBM's models, from the same files."""
     from fms.models import get_model

@@ -29,6 +29,17 @@ def test_columns_and_rows(two: Ranks) -> None:
 
 
 @pytest.mark.slow
+def test_compiled_columns_and_rows(two: Ranks) -> None:
+    assert two.run(programs.columns_and_rows, True) == [True, True]
+
+
+@pytest.mark.slow
+def test_compiled_programs_do_not_draw_for_shards(two: Ranks) -> None:
+    for drawn, message in two.run(programs.compiled_draws):
+        assert drawn and "random numbers for shards" in message
+
+
+@pytest.mark.slow
 def test_sequence_parallel(two: Ranks) -> None:
     two.run(programs.sequence_parallel)
 

@@ -60,6 +60,13 @@ def test_four_ranks(four: Ranks, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "granite", "mistral"])
+def test_compiled(two: Ranks, name: str, tmp_path: Path) -> None:
+    programs.save(name, str(tmp_path))
+    assert two.run(programs.compiled, str(tmp_path), seconds=600) == [True, True]
+
+
+@pytest.mark.slow
 def test_fms(two: Ranks, tmp_path: Path) -> None:
     pytest.importorskip("fms")
     directory = str(tmp_path)

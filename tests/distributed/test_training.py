@@ -28,6 +28,12 @@ def test_checkpoints(two: Ranks, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_compiled(two: Ranks) -> None:
+    assert two.run(programs.replicated, 1, True) == [True, True]
+    assert two.run(programs.fully_sharded, 1, (), True) == [True, True]
+
+
+@pytest.mark.slow
 def test_mixed_precision(two: Ranks) -> None:
     assert two.run(programs.mixed_precision) == [(True, "torch.float16")] * 2
 

@@ -81,8 +81,10 @@ def equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
     return all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def replicated(parts: int, **options: Any) -> bool:
-    model = DistributedDataParallel(network(), **options)
+def replicated(parts: int, compiled: bool = False) -> bool:
+    model = DistributedDataParallel(network())
+    if compiled:
+        model.compile()
     return equal(train(model, parts, model.no_sync), alone())
 
 
@@ -93,8 +95,10 @@ def sharded(mesh_shape: tuple[int, ...] = (), **options: Any) -> nn.Module:
     return fully_shard(model, mesh=mesh, **options)
 
 
-def fully_sharded(parts: int, mesh_shape: tuple[int, ...] = ()) -> bool:
+def fully_sharded(parts: int, mesh_shape: tuple[int, ...] = (), compiled: bool = False) -> bool:
     model = sharded(mesh_shape)
+    if compiled:
+        model.compile()
 
     @contextlib.contextmanager
     def hold() -> Iterator[None]:
