@@ -58,6 +58,12 @@ def redistributes(shape: tuple[int, ...], mesh_shape: tuple[int, ...] = ()) -> s
     return ""
 
 
+def shards_nothing() -> list[int]:
+    """Views without elements that begin behind the end of their storage."""
+    bytes_ = torch.ones(dist.get_world_size(), 0, dtype=torch.uint8).to("spyre")
+    return list(distribute_tensor(bytes_, mesh_of(), [Shard(0)]).to_local().shape)
+
+
 def multiplies() -> str:
     mesh = mesh_of()
     a, b, c = integers(8, 66), integers(66, 12, seed=1), integers(12, seed=2)

@@ -15,6 +15,10 @@ def test_redistribute_keeps_the_tensor(two: Ranks) -> None:
     assert two.run(programs.redistributes, (7, 66)) == ["", ""]
 
 
+def test_shards_of_nothing(two: Ranks) -> None:
+    assert two.run(programs.shards_nothing) == [[1, 0], [1, 0]]
+
+
 def test_matmul_of_shards(two: Ranks) -> None:
     assert two.run(programs.multiplies) == ["", ""]
 

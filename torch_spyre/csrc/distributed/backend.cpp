@@ -696,15 +696,14 @@ SpyreCCL::WorkPointer SpyreCCL::barrier(const c10d::BarrierOptions& options) {
 
 void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   ++calls_;
-  run_blocking([&] {
-    monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted);
-  });
+  run_blocking(
+      [&] { monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted); });
 }
 
 SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType op, const at::Tensor& tensor) {
   ++calls_;
-  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which programs
-  // ask for the sender, or whether it is complete.
+  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which
+  // programs ask for the sender, or whether it is complete.
   auto work = c10::make_intrusive<SpyreWork>(getRank(), op, tensor.device().index(), std::vector{std::move(pending)},
                                              Tensors{tensor}, true);
   if (coalescing_) coalesced_.push_back(work);
