@@ -20,10 +20,13 @@ def register() -> None:
 
 def _create(options: Any, _: object) -> Any:
     from .. import __version__
+    from . import lone
 
-    _share_machine()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     timeout = options.timeout if isinstance(options.timeout, timedelta) else timedelta(seconds=options.timeout)
+    if lone.is_lone():
+        return _C.create_lone_spyreccl(options.group_rank, timeout, ranks)
+    _share_machine()
 
     def make_gloo() -> Any:  # for members on other hosts
         store = dist.PrefixStore("gloo", options.store)

@@ -165,22 +165,45 @@ struct SpyreCCL::Call {
   }
 };
 
-SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
-                   const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
-    : Backend(rank, size), options_(c10::make_intrusive<Options>(timeout)), members_([&] {
-        TORCH_CHECK(size <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ", size);
-        const std::vector<std::string> names = names_of(global_ranks);
-        std::unique_ptr<Connection> connection;
-        run_blocking([&] {
-          connection = std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]), names,
-                                                    version, std::move(make_gloo));
-        });
-        return std::make_shared<Members>(std::move(connection), rank, names);
-      }()) {
+namespace {
+
+std::shared_ptr<Members> members_of(const std::vector<int64_t>& global_ranks, int rank,
+                                    const std::function<std::unique_ptr<Connection>(std::vector<std::string>)>& make) {
+  TORCH_CHECK(global_ranks.size() <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ",
+              global_ranks.size());
+  const std::vector<std::string> names = names_of(global_ranks);
+  std::unique_ptr<Connection> connection;
+  run_blocking([&] { connection = make(names); });
+  return std::make_shared<Members>(std::move(connection), rank, names);
+}
+
+}  // namespace
+
+SpyreCCL::SpyreCCL(std::shared_ptr<Members> members, milliseconds timeout, const std::vector<int64_t>& global_ranks)
+    : Backend(members->rank, members->size()),
+      options_(c10::make_intrusive<Options>(timeout)),
+      members_(std::move(members)) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   lane_ = std::make_unique<Lane>(members_);
   messages_ = std::make_unique<Messages>(members_);
 }
+
+SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
+                   const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
+    : SpyreCCL(members_of(global_ranks, rank,
+                          [&](std::vector<std::string> names) {
+                            return std::make_unique<Connection>(store, rank, size,
+                                                                static_cast<int>(global_ranks[rank]), std::move(names),
+                                                                version, std::move(make_gloo));
+                          }),
+               timeout, global_ranks) {}
+
+SpyreCCL::SpyreCCL(int rank, milliseconds timeout, const std::vector<int64_t>& global_ranks)
+    : SpyreCCL(members_of(global_ranks, rank,
+                          [&](std::vector<std::string> names) {
+                            return std::make_unique<Connection>(rank, std::move(names));
+                          }),
+               timeout, global_ranks) {}
 
 // The threads may need the GIL, and wait for other members until they are told not to.
 SpyreCCL::~SpyreCCL() {
@@ -198,15 +221,16 @@ SpyreCCL::WorkPointer SpyreCCL::start(Call call) {
   announcement.dtype = static_cast<int32_t>(call.dtype);
   announcement.folding = call.folding;
   announcement.factor = call.factor;
+  announcement.load = call.bytes;
   announcement.root = call.root;
   announcement.title = call.root >= 0 ? call.title + " with root " + members_->names[call.root] : call.title;
   announcement.shape = call.shape;
   announcement.out = call.out;
   announcement.in = call.in;
-  request.bytes = call.bytes;
   request.operands = std::move(call.operands);
   request.run = std::move(call.run);
   request.timeout = timeout_of(call.timeout);
+  request.group = getGroupUid();
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = lane_->start(call.device.index(), std::move(request)); });
   auto work = c10::make_intrusive<SpyreWork>(getRank(), call.op, call.device.index(), std::vector{pending},
@@ -686,7 +710,13 @@ SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType
   return work;
 }
 
+void SpyreCCL::check_not_lone(const char* what) const {
+  TORCH_CHECK(!members_->connection->is_lone(), what,
+              ": the other members of a lone group are this one, and there is nobody to exchange messages with");
+}
+
 SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
+  check_not_lone("send");
   const at::Tensor& tensor = only(tensors, "send");
   check(tensor, "send");
   TORCH_CHECK(to >= 0 && to < getSize() && to != getRank(), "send: there is no other member ", to);
@@ -696,6 +726,7 @@ SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
 }
 
 SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
+  check_not_lone("recv");
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
   TORCH_CHECK(from >= 0 && from < getSize() && from != getRank(), "recv: there is no other member ", from);
@@ -705,6 +736,7 @@ SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
 }
 
 SpyreCCL::WorkPointer SpyreCCL::recvAnysource(Tensors& tensors, int tag) {
+  check_not_lone("recv");
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
   std::shared_ptr<Pending> pending;

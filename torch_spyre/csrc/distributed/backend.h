@@ -23,6 +23,8 @@ class SpyreCCL final : public c10d::Backend {
   // `global_ranks` are the members' ranks in the whole program, for messages.
   SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
            const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo);
+  // Of a lone group, in timing mode: this process stands for all of its members.
+  SpyreCCL(int rank, milliseconds timeout, const std::vector<int64_t>& global_ranks);
   ~SpyreCCL() override;
 
   const std::string getBackendName() const override { return kBackendName; }
@@ -66,8 +68,10 @@ class SpyreCCL final : public c10d::Backend {
   int64_t calls() const { return calls_; }  // of any kind, since the beginning
 
  private:
+  SpyreCCL(std::shared_ptr<Members> members, milliseconds timeout, const std::vector<int64_t>& global_ranks);
   struct Call;
   WorkPointer start(Call call);
+  void check_not_lone(const char* what) const;
   WorkPointer message(std::shared_ptr<Pending> pending, c10d::OpType op, const at::Tensor& tensor);
   milliseconds timeout_of(milliseconds asked) const { return asked.count() < 0 ? options_->timeout : asked; }
 
