@@ -47,7 +47,7 @@ def configuration(kind: str) -> Any:
         num_key_value_heads=2,
         max_position_embeddings=128,
         pad_token_id=0,
-        **SIZES[kind],
+        **SIZES.get(kind, {}),
     )
 
 
@@ -87,6 +87,14 @@ def forward_time(kind: str, compiled: bool) -> tuple[float, float]:
 def logits(kind: str) -> torch.Tensor:
     ids = torch.arange(32).reshape(1, 32).to("spyre")
     return part(kind)(input_ids=ids, use_cache=False).logits.cpu()
+
+
+@torch.no_grad()
+def whole_logits(kind: str) -> torch.Tensor:
+    from torch_spyre.model_utils import load_model_to_spyre
+
+    ids = torch.arange(32).reshape(1, 32).to("spyre")
+    return load_model_to_spyre(model(kind), dtype=torch.float16)(input_ids=ids, use_cache=False).logits.cpu()
 
 
 def collectives() -> float:

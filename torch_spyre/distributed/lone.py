@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch.distributed as dist
 
 from .. import _C
-from ..constants import DEVICE_NAME, DISTRIBUTED_BACKEND_NAME
+from ..constants import DISTRIBUTED_BACKEND_NAME
+from .backend import register
 
 _in_lone_world = False
 
@@ -36,11 +37,10 @@ def lone_world(size: int, rank: int = 0) -> Iterator[None]:
         )
     if not 0 <= rank < size:
         raise ValueError(f"there is no rank {rank} among {size}")
+    register()
     _in_lone_world = True
     try:
-        dist.init_process_group(
-            f"{DEVICE_NAME}:{DISTRIBUTED_BACKEND_NAME}", store=dist.HashStore(), rank=rank, world_size=size
-        )
+        dist.init_process_group(DISTRIBUTED_BACKEND_NAME, store=dist.HashStore(), rank=rank, world_size=size)
         yield
     finally:
         _in_lone_world = False

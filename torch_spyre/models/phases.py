@@ -82,14 +82,15 @@ def _timed(call: Callable[[], None], name: str, tokens: int, context: int, batch
     with timing.record() as recording:
         call()
     count = _collectives() - collectives
-    return Phase(name, tokens, context, batch, seconds, recording, device.max_memory_allocated(), count)
+    return Phase(name, tokens, context, batch, seconds, recording, device.max_memory_allocated(), collectives=count)
 
 
 def _collectives() -> int:
     """That the world's members have asked for so far."""
     if not torch.distributed.is_initialized():
         return 0
-    return int(torch.distributed.group.WORLD._get_backend(torch.device(DEVICE_NAME)).calls)
+    world: Any = torch.distributed.group.WORLD
+    return int(world._get_backend(torch.device(DEVICE_NAME)).calls)
 
 
 @torch.no_grad()

@@ -118,11 +118,11 @@ def world(directory: Path) -> Iterator[Place]:
     """The group of all cards, and this one's place."""
     import torch.distributed as dist
 
-    from ..constants import DEVICE_NAME, DISTRIBUTED_BACKEND_NAME
+    from ..constants import DISTRIBUTED_BACKEND_NAME
     from .tensor_parallel import place_in_world
 
     dist.init_process_group(
-        f"{DEVICE_NAME}:{DISTRIBUTED_BACKEND_NAME}",
+        DISTRIBUTED_BACKEND_NAME,
         init_method=f"file://{directory / _STORE}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),

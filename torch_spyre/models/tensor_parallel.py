@@ -27,15 +27,17 @@ class Place:
 
     rank: int
     size: int
-    group: str  # of torch.distributed
+    group: Any  # of torch.distributed: its name
 
 
 def place_in_world() -> Place:
     """That of this process among all."""
-    return Place(dist.get_rank(), dist.get_world_size(), dist.group.WORLD.group_name)
+    world: Any = dist.group.WORLD
+    return Place(dist.get_rank(), dist.get_world_size(), world.group_name)
 
 
-# Which parts of a dimension are cut: (length, whether) of each. The parts of a cut length are those of torch.chunk.
+# Which parts of a dimension are cut: (length, whether) of each. The parts of a cut length are those of torch.chunk,
+# with zeros behind the last ones: all cards do the same, and none waits for another that has to pad.
 Sections = Sequence[tuple[int, bool]]
 
 
@@ -44,9 +46,14 @@ def _cut(full: torch.Tensor, dim: int, sections: Sections, place: Place) -> torc
     for length, is_cut in sections:
         each = -(-length // place.size) if is_cut else length
         start = min(place.rank * each, length) if is_cut else 0
-        kept.append(full.narrow(dim, first + start, min(each, length - start)))
+        kept.append(_padded(full.narrow(dim, first + start, min(each, length - start)), dim, each))
         first += length
     return torch.cat(kept, dim) if len(kept) > 1 else kept[0].contiguous()
+
+
+def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
+    missing = length - x.shape[dim]
+    return nn.functional.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
 
 
 def _keep(module: nn.Module, name: str, dim: int, place: Place, sections: Sections | None = None) -> None:
@@ -62,13 +69,13 @@ def _sum(x: torch.Tensor, place: Place) -> torch.Tensor:
     return funcol.all_reduce(x, "sum", place.group)
 
 
-def _cut_outputs(module: nn.Module, name: str, place: Place) -> None:
+def _cut_outputs(module: Any, name: str, place: Place) -> None:
     _check_divides(module.weight.shape[0], name, place)
     for each in ("weight", "bias"):
         _keep(module, each, 0, place)
 
 
-def _cut_inputs(module: nn.Module, name: str, place: Place) -> None:
+def _cut_inputs(module: Any, name: str, place: Place) -> None:
     _check_divides(module.weight.shape[1], name, place)
     _keep(module, "weight", 1, place)
 
@@ -76,26 +83,37 @@ def _cut_inputs(module: nn.Module, name: str, place: Place) -> None:
         y = _sum(nn.functional.linear(x, module.weight), place)
         return y if module.bias is None else y + module.bias  # once, not by every card
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
 
 
-def _cut_and_gather_outputs(module: nn.Module, name: str, place: Place) -> None:
+def _cut_and_gather_outputs(module: Any, name: str, place: Place) -> None:
     outputs = module.weight.shape[0]
-    most = -(-outputs // place.size)
-    if most * (place.size - 1) >= outputs:
-        raise ModelError(f"{name} has {outputs} outputs, of which {place.size} cards cannot have some each")
     for each in ("weight", "bias"):
         _keep(module, each, 0, place)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         y = nn.functional.linear(x, module.weight, module.bias)
-        y = nn.functional.pad(y, (0, most - y.shape[-1])) if outputs % place.size else y  # the last card has fewer
-        return funcol.all_gather_tensor(y, y.dim() - 1, place.group)[..., :outputs]
+        return funcol.all_gather_single(y, y.dim() - 1, place.group)[..., :outputs]
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
 
 
-def _cut_packed_outputs(module: nn.Module, name: str, place: Place) -> None:
+def _cut_rows(module: Any, name: str, place: Place) -> None:
+    """Of a table: what a card has no row of is zero there."""
+    first = place.rank * -(-module.weight.shape[0] // place.size)
+    _keep(module, "weight", 0, place)
+    rows = module.weight.shape[0]
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        local = ids - first
+        here = (local >= 0) & (local < rows)
+        found = nn.functional.embedding(torch.where(here, local, 0), module.weight)
+        return _sum(torch.where(here.unsqueeze(-1), found, 0), place)
+
+    module.forward = forward
+
+
+def _cut_packed_outputs(module: Any, name: str, place: Place) -> None:
     """Two products, one behind the other."""
     half = module.weight.shape[0] // 2
     _check_divides(half, name, place)
@@ -103,7 +121,7 @@ def _cut_packed_outputs(module: nn.Module, name: str, place: Place) -> None:
         _keep(module, each, 0, place, [(half, True), (half, True)])
 
 
-def _cut_heads_of(module: nn.Module, name: str, place: Place) -> None:
+def _cut_heads_of(module: Any, name: str, place: Place) -> None:
     _keep(module, "sinks", 0, place)
 
 
@@ -163,6 +181,7 @@ _STYLES: dict[str, Callable[[Any, str, Place], None]] = {
     "rowwise": _cut_inputs,
     "colwise_gather_output": _cut_and_gather_outputs,
     "colwise_rep": _cut_and_gather_outputs,
+    "embedding_rowwise": _cut_rows,
     # ours
     "packed outputs": _cut_packed_outputs,
     "heads": _cut_heads_of,
@@ -201,9 +220,13 @@ def shard(model: Any, place: Place) -> None:
         return
     plan = plan_of(model)
     _check(model, plan, place)
+    table, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = table is not None and head is not None and table.weight is head.weight
     for name, module in list(model.named_modules()):
         if style := plan.get(_pattern(name)):
             _STYLES[style](module, name, place)
+    if tied and table.weight.shape == head.weight.shape:  # both are cut, or none is
+        head.weight = table.weight
 
 
 def _check(model: Any, plan: Mapping[str, str], place: Place) -> None:

@@ -192,9 +192,8 @@ SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
                    const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
     : SpyreCCL(members_of(global_ranks, rank,
                           [&](std::vector<std::string> names) {
-                            return std::make_unique<Connection>(store, rank, size,
-                                                                static_cast<int>(global_ranks[rank]), std::move(names),
-                                                                version, std::move(make_gloo));
+                            return std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]),
+                                                                std::move(names), version, std::move(make_gloo));
                           }),
                timeout, global_ranks) {}
 

@@ -40,9 +40,9 @@ std::string difference(const CardIdentity& a, const CardIdentity& b) {
 
 std::string Identity::text() const {
   std::ostringstream out;
-  out << std::quoted(card.version) << ' ' << std::quoted(card.hardware) << ' ' << card.mode << ' ' << card.algorithm << ' ' << card.cores << ' '
-      << card.cards << ' ' << card.physical << ' ' << card.global_rank << ' ' << std::quoted(address.host) << ' '
-      << address.process << ' ' << address.file << ' ' << address.token;
+  out << std::quoted(card.version) << ' ' << std::quoted(card.hardware) << ' ' << card.mode << ' ' << card.algorithm
+      << ' ' << card.cores << ' ' << card.cards << ' ' << card.physical << ' ' << card.global_rank << ' '
+      << std::quoted(address.host) << ' ' << address.process << ' ' << address.file << ' ' << address.token;
   return out.str();
 }
 
@@ -50,8 +50,9 @@ Identity Identity::from(const std::string& text) {
   std::istringstream in(text);
   Identity result;
   in >> std::quoted(result.card.version) >> std::quoted(result.card.hardware) >> result.card.mode >>
-      result.card.algorithm >> result.card.cores >> result.card.cards >> result.card.physical >> result.card.global_rank >>
-      std::quoted(result.address.host) >> result.address.process >> result.address.file >> result.address.token;
+      result.card.algorithm >> result.card.cores >> result.card.cards >> result.card.physical >>
+      result.card.global_rank >> std::quoted(result.address.host) >> result.address.process >> result.address.file >>
+      result.address.token;
   if (!in)
     throw spyre::CollectiveFailed("a member of the group is of another version of torch_spyre: it says '" + text + "'");
   return result;

@@ -55,7 +55,7 @@ struct Row : GenericTraceActivity {
 
   std::shared_ptr<const StepFacts> step;  // of kernels
   Picoseconds modelled = 0, duration = 0;
-  int64_t bytes = -1;                   // of transfers
+  int64_t bytes = -1;  // of transfers
   std::shared_ptr<const spyre::Exchange> exchange;
   const std::string* source = nullptr;  // of kernels and transfers: file:line
   const std::string* kernel = nullptr;  // of launches
@@ -77,8 +77,7 @@ const std::string Row::metadataJson() const {
         member("memory bandwidth (GB/s)", decimal(1000.0 * static_cast<double>(bytes) / static_cast<double>(duration)));
   if (exchange)
     text += member("coll_group", quoted(exchange->group)) + member("coll_algo", quoted(exchange->algorithm)) +
-            member("coll_bytes", std::to_string(exchange->bytes)) +
-            member("waited_ns", nanoseconds(exchange->waited));
+            member("coll_bytes", std::to_string(exchange->bytes)) + member("waited_ns", nanoseconds(exchange->waited));
   if (step)
     text += member("pt_util", decimal(1000 * step->ideal_ns / static_cast<double>(duration))) + ", " + step->args;
   return text;

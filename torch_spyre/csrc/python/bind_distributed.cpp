@@ -40,7 +40,8 @@ c10::intrusive_ptr<SpyreCCL> create_lone(int rank, std::chrono::milliseconds tim
 
 spyre::CollectiveKind kind_of(const std::string& wanted) {
   for (int kind = 0; kind <= static_cast<int>(spyre::CollectiveKind::message); ++kind)
-    if (wanted == spyre::name(static_cast<spyre::CollectiveKind>(kind))) return static_cast<spyre::CollectiveKind>(kind);
+    if (wanted == spyre::name(static_cast<spyre::CollectiveKind>(kind)))
+      return static_cast<spyre::CollectiveKind>(kind);
   throw py::value_error("there is no collective '" + wanted + "'");
 }
 

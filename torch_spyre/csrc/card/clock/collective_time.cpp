@@ -58,15 +58,15 @@ double Links::multicast(const CollectiveShape& shape, double bytes) const {
   return (1 + hardware_["link_multicast_share"] * (receivers - 1)) * hop(shape, bytes);
 }
 
-// One card's part onto another's, by the vector units.
-double Links::fold(double bytes) const {
+// The parts of other cards onto this one's, by the vector units.
+double Links::fold(double bytes, int others) const {
   const auto whole = static_cast<int64_t>(bytes);
   Work work;
   work.cores = static_cast<int>(hardware_["cores"]);
-  work.traffic = {
-      {.written = true, .bytes = whole, .run = whole}, {.bytes = whole, .run = whole}, {.bytes = whole, .run = whole}};
-  work.sticks = std::ceil(bytes / hardware_["stick_bytes"] / work.cores);
-  return static_cast<double>(clock_.kernel(work)) / 1000;
+  work.traffic = {{.written = true, .bytes = whole, .run = whole}};
+  work.traffic.resize(2 + others, {.bytes = whole, .run = whole});
+  work.sticks = others * std::ceil(bytes / hardware_["stick_bytes"] / work.cores);
+  return 1000 * hardware_["link_sum_us"] + static_cast<double>(clock_.kernel(work)) / 1000;
 }
 
 // Parts of equal size to all cards (or from all, each folded into what is there): the distance doubles in every step,
@@ -94,7 +94,7 @@ std::vector<CollectiveTime> Links::candidates(const CollectiveShape& shape) cons
                {"reduce_scatter_all_gather", doubling(shape, part, true) + doubling(shape, part, false)},
                {"tree", 2 * levels * step(bytes) + levels * fold(bytes)},
                {"pipeline", others * (step(bytes) + fold(bytes)) + multicast(shape, bytes)},
-               {"all_gather_sum", others * (step(bytes) + fold(bytes))}};
+               {"all_gather_sum", doubling(shape, bytes, false) + fold(bytes, static_cast<int>(others))}};
       break;
     case CollectiveKind::reduce:
       found = {{"ring", others * (2 * step(part) + fold(part))},

@@ -53,7 +53,7 @@ class Links {
  private:
   double hop(const CollectiveShape& shape, double bytes) const;
   double multicast(const CollectiveShape& shape, double bytes) const;
-  double fold(double bytes) const;
+  double fold(double bytes, int others = 1) const;
   double doubling(const CollectiveShape& shape, double part, bool folds) const;
   int tier(const std::vector<int>& cards) const;
   const Hardware hardware_;
