@@ -1,7 +1,8 @@
-"""What a profile of the card costs while it runs, and what is left of it afterwards.
+"""What a profile of the card costs while it runs, and what is left of it afterwards; what failure capture costs.
 
 The work is a layer of a Llama, compiled, and a chain of small eager ops, where the host is all that counts. Each is
-timed before the first profile of the process, inside one, and behind it.
+timed before the first profile of the process, inside one, and behind it, and with failures collected
+(``TORCH_SPYRE_FFDC=1``).
 """
 
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import torch
 from _llama import Layer
 from _timing import best, best_interleaved, report
 from torch.profiler import ProfilerActivity, profile
+
+from torch_spyre.diagnostics import ffdc
 
 ROUNDS, LENGTH = 15, 128
 
@@ -47,6 +50,15 @@ def profiled(step: Callable[[], object], activities: list[ProfilerActivity]) -> 
         return best(step, 3)
 
 
+def collecting(step: Callable[[], object]) -> float:
+    """The best of some steps while reports would be written of failures."""
+    ffdc.install()
+    try:
+        return best(step, 3)
+    finally:
+        ffdc.uninstall()
+
+
 def measure(name: str, step: Callable[[], object]) -> None:
     host, card = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
     step()
@@ -57,12 +69,14 @@ def measure(name: str, step: Callable[[], object]) -> None:
             "card": lambda: profiled(step, [card]),
             "host": lambda: profiled(step, [host]),
             "both": lambda: profiled(step, [host, card]),
+            "ffdc": lambda: collecting(step),
         },
         ROUNDS,
     )
     off, alone = found["off"], found["host"]
     report(f"{name}: the card", found["card"], "without  ", off, found["card"] / off, "<= 1.05")
     report(f"{name}: the host too", found["both"], "host only", alone, found["both"] / alone, "<= 1.05")
+    report(f"{name}: failure capture", found["ffdc"], "without  ", off, found["ffdc"] / off, "<= 1.05")
     report(f"{name}: off", off, "before   ", before, off / before, "<= 1.01")
 
 

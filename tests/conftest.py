@@ -1,15 +1,14 @@
 """What the tests share."""
 
 import os
-import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
+from tests.interpreters import Interpreters
 from tests.sampling import covering
 from torch_spyre._inductor import config
 
@@ -41,21 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 case.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(scope="session")
+def interpreters() -> Iterator[Interpreters]:
+    found = Interpreters()
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def python() -> Run:
+def python(interpreters) -> Run:
     """Run a program in a fresh interpreter: ``python(code, SPYRE_CARD="strict")``; keywords are its environment."""
 
     def run(code: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            # Started in the background, the tests inherit an ignored Ctrl-C, and so would the program.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return interpreters.run(textwrap.dedent(code), {**os.environ, **environment}, timeout)
 
     return run
 

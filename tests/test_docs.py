@@ -1,11 +1,15 @@
 """Every ```python block of README.md and docs/ runs: the blocks of one page in order, in one fresh process."""
 
+import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.interpreters import Interpreters
+
+Run = Callable[[Path, Path], None]
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,10 +27,7 @@ def run(page, blocks):
             exec(compile("\\n" * line + code, page, "exec"), main.__dict__)
         except BaseException:
             traceback.print_exc()
-            sys.exit(f"\\nThis block failed, {page}:{line}:\\n\\n{code}")
-
-run(sys.argv[1], eval(sys.stdin.read()))
-"""
+            sys.exit(f"\\nThis block failed, {page}:{line}:\\n\\n{code}")"""
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
@@ -53,28 +54,31 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
     return blocks
 
 
-def run_page(page: Path, directory: Path) -> None:
+@pytest.fixture
+def run_page(interpreters: Interpreters, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Path], None]:
+    """Runs a page in a directory; fails with the block that does."""
+
+    def run(page: Path, directory: Path) -> None:
+        _run(page, directory, interpreters, monkeypatch)
+
+    return run
+
+
+def _run(page: Path, directory: Path, interpreters: Interpreters, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         blocks = python_blocks(page.read_text(encoding="utf-8"))
     except ValueError as error:
         pytest.fail(f"{page}: {error}", pytrace=False)
     if not blocks:
         return
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER, str(page)],
-        input=repr(blocks),
-        cwd=directory,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=280,
-    )
+    monkeypatch.chdir(directory)
+    done = interpreters.run(f"{RUNNER}\nrun({str(page)!r}, {blocks!r})", os.environ, timeout=280)
     if done.returncode:
-        pytest.fail(f"{done.stdout}\nexit code {done.returncode}", pytrace=False)
+        pytest.fail(f"{done.stdout}{done.stderr}\nexit code {done.returncode}", pytrace=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_page(page: Path, tmp_path: Path, run_page: Run) -> None:
     run_page(page, tmp_path)
 
 
@@ -84,13 +88,13 @@ def written(directory: Path, text: str) -> Path:
     return page
 
 
-def test_blocks_share_state_and_other_languages_do_not_run(tmp_path: Path) -> None:
+def test_blocks_share_state_and_other_languages_do_not_run(tmp_path: Path, run_page: Run) -> None:
     text = "```python\nx = 1\n```\n```bash\nexit 1\n```\n- item\n  ```python\n  assert x == 1\n  ```\n"
     assert python_blocks(text) == [(1, "x = 1\n"), (8, "assert x == 1\n")]
     run_page(written(tmp_path, text), tmp_path)
 
 
-def test_a_failing_block_is_shown_with_its_line(tmp_path: Path) -> None:
+def test_a_failing_block_is_shown_with_its_line(tmp_path: Path, run_page: Run) -> None:
     page = written(tmp_path, "# Page\n\n```python\nx = 1\nassert x == 2\n```\n")
     with pytest.raises(pytest.fail.Exception, match=r'page.md", line 5[\s\S]*page.md:3:\n\nx = 1\nassert x == 2'):
         run_page(page, tmp_path)

@@ -240,8 +240,11 @@ def bound_by(
 def profiler_row_limit() -> int: ...
 def set_profiler_row_limit(rows: int) -> None: ...
 def kernel_counts() -> dict[str, int]: ...
-def set_op_listener(listener: Callable[[str, JobPlan | None, str], None] | None) -> None:
-    """Set what hears of eager ops: their name, and the plan that was launched or the reason why the CPU did them."""
+def set_op_listener(listener: Callable[[str, str, JobPlan | None, str], None] | None) -> None:
+    """Set what hears of eager ops: the event, the op's name, the plan that was launched, and why the CPU does it.
+
+    The event is "launched", or "begins" and "ends" around an op that the CPU does.
+    """
 
 def forget_kernels() -> None: ...
 def tile_ops() -> list[tuple[str, int, str, str, int]]: ...
@@ -252,7 +255,7 @@ def reset_fallback_counts() -> None: ...
 
 # The runtime.
 
-failure_listeners: list[Any]  # called with the type and the message of an error of the card, before it is raised
+failure_listeners: list[Any]  # called before an error of the card is raised: with its type, its message and the op
 
 def runtime_started() -> bool: ...
 def in_bad_fork() -> bool: ...
@@ -283,9 +286,16 @@ def note_ctrl_c() -> None:
 class SpyreCCL(torch.distributed.Backend):
     """The backend of one process group."""
 
+    class Options(torch._C._distributed_c10d.Backend.Options):
+        def __deepcopy__(self, memo: dict[int, object], /) -> SpyreCCL.Options: ...
+
+    @property
+    def options(self) -> Options: ...
     @property
     def calls(self) -> int:
         """Collectives and messages that were asked of it."""
+    def monitored_barrier(self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier of the host that raises with the rank that has not come to it, or all of them."""
 
 def create_spyreccl(
     store: torch.distributed.Store,
@@ -293,10 +303,12 @@ def create_spyreccl(
     size: int,
     timeout: datetime.timedelta,
     global_ranks: Sequence[int],
-    make_gloo: Callable[[], object],
+    make_gloo: Callable[[torch.distributed.Store, int, int, datetime.timedelta], object],
     version: str,
 ) -> SpyreCCL: ...
-def create_lone_spyreccl(rank: int, timeout: datetime.timedelta, global_ranks: Sequence[int]) -> SpyreCCL: ...
+def create_lone_spyreccl(
+    store: torch.distributed.Store, rank: int, size: int, timeout: datetime.timedelta, global_ranks: Sequence[int]
+) -> SpyreCCL: ...
 def collective_times(kind: str, bytes: int, cards: Sequence[int]) -> list[tuple[str, float]]: ...
 def limit_threads(threads: int) -> None:
     """Use at most so many threads of the host from now on."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MOST_BYTES = 256 << 20  # of a sidecar that is read
-MOST_SOURCE = 16 << 20  # bytes of a source file that a line is shown of
+MOST_SOURCE = 16 << 20  # bytes of a source file that a line is kept of
+MOST_LINE = 500  # characters of a line
 _SOURCE = re.compile(r'File "(.*)", line (\d{1,9})\b')
 
 
@@ -59,9 +60,10 @@ class Sidecar:
             self.data["kernelOccurrences"].append({"key": key, "nodes": [list(each) for each in nodes]})
         for number, text in enumerate(specs):
             facts = json.loads(text.rsplit("  with ", 1)[1])
-            at = facts["loop_op"]
+            at, source = facts["loop_op"], facts["source"] or _calling_line()
             self.data["specHandleBinding"][f"{key}/{number}"] = {
-                "source": facts["source"],
+                "source": source,
+                "sourceText": line_of(source),
                 "aten": facts["aten"],
                 "loopOp": at,
                 "nodes": [list(nodes[at]) for nodes in prepared.occurrences] if at >= 0 else [],
@@ -140,15 +142,29 @@ def look_up(event: str, data: dict[str, Any]) -> dict[str, Any]:
     return binding
 
 
+def _calling_line() -> str:
+    """For kernels of eager ops, which belong to no line: where the first call is."""
+    from .compare.source import calling_line
+
+    line = calling_line()
+    return f'File "{line.file}", line {line.number}, in {line.function}' if line.file else ""
+
+
 def line_of(source: str) -> str:
-    """The text of a line. A sidecar may name any path: only ordinary files of a sensible size are read."""
+    """The text of a line of the program, as it was when it was compiled."""
     at = _SOURCE.match(source)
     try:
         if at is None or not os.path.isfile(at[1]) or os.path.getsize(at[1]) > MOST_SOURCE:
             return ""
     except (OSError, ValueError):  # of a path that no file can have
         return ""
-    return linecache.getline(at[1], int(at[2])).strip()
+    return linecache.getline(at[1], int(at[2])).strip()[:MOST_LINE]
+
+
+def text_of(binding: dict[str, Any]) -> str:
+    """The line's text. It comes from the sidecar: files that one names are not opened."""
+    text = binding.get("sourceText")
+    return text[:MOST_LINE] if isinstance(text, str) else ""
 
 
 def nodes_of(binding: dict[str, Any]) -> list[list[str]]:
@@ -164,11 +180,18 @@ def told(event: str, binding: dict[str, Any]) -> str:
     rows = [
         ("event", event),
         ("source", binding["source"] or "unknown"),
-        ("line", line_of(binding["source"]) or "unknown"),
+        ("line", text_of(binding) or "unknown"),
         ("ATen", str(binding.get("aten", ""))),
         ("FX nodes", nodes),
     ]
-    return "\n".join([*(f"{name:<9} {said}" for name, said in rows), "OpSpec", binding["opSpec"]])
+    return "\n".join(
+        [*(f"{name:<9} {_printable(said)}" for name, said in rows), "OpSpec", _printable(binding["opSpec"])]
+    )
+
+
+def _printable(text: str) -> str:
+    """Without what would command a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         print(told(arguments.event, look_up(arguments.event, read(arguments.file))))
     except InvalidSidecar as error:
-        print(f"provenance: {error}", file=sys.stderr)
+        print(f"provenance: {_printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

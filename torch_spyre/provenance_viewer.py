@@ -56,7 +56,7 @@ def _row(event: str, binding: dict[str, Any], durations: dict[str, float] | None
     cells = [
         event,
         *([f"{durations.get(event, 0.0):.3f}"] if durations else []),
-        f"{binding['source']}\n{provenance.line_of(binding['source'])}",
+        f"{binding['source']}\n{provenance.text_of(binding)}",
         str(binding.get("aten", "")),
         "\n".join(each[-1] for each in nodes),
         "\n".join(each[0] for each in nodes),

@@ -24,8 +24,8 @@ struct Setting {
 
 TEST("runtime: the environment") {
   const auto given = [] { return Options::from_environment("file"); };
-  for (const char* name :
-       {"SPYRE_CARD", "FLEX_DEVICE", "AIU_WORLD_SIZE", "SPYRE_DEVICES", "SPYRE_MEMORY_GB", "SENCORES", "SPYRE_THREADS"})
+  for (const char* name : {"SPYRE_CARD", "FLEX_DEVICE", "AIU_WORLD_SIZE", "SPYRE_DEVICES", "SPYRE_MEMORY_GB",
+                           "SENCORES", "SPYRE_THREADS", "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"})
     unsetenv(name);
   CHECK(given().mode == Mode::run && given().visible == std::vector<int>({0}) && given().cores == 0);
   {
@@ -36,6 +36,16 @@ TEST("runtime: the environment") {
     CHECK(options.visible == std::vector<int>({0, 1, 2}) && options.cores == 16 && options.threads == 1);
     Setting devices("SPYRE_DEVICES", "5,2,7,1");
     CHECK(given().visible == std::vector<int>({5, 2, 7}) && Runtime::device_count() == 3);
+  }
+  {
+    Setting ranks("LOCAL_WORLD_SIZE", "2");
+    CHECK(given().visible == std::vector<int>({0}));
+    Setting torchrun("TORCHELASTIC_RUN_ID", "none");
+    CHECK(given().visible == std::vector<int>({0, 1}));
+    Setting more("LOCAL_WORLD_SIZE", "16");
+    CHECK(Runtime::device_count() == 8);
+    Setting world("AIU_WORLD_SIZE", "1");
+    CHECK(given().visible == std::vector<int>({0}));
   }
   const std::pair<const char*, const char*> wrong[] = {
       {"SPYRE_CARD", "fast"},    {"FLEX_DEVICE", "pf"},    {"AIU_WORLD_SIZE", "9"},    {"AIU_WORLD_SIZE", "1.5"},

@@ -28,6 +28,7 @@ def folder(monkeypatch, tmp_path) -> Path:
     torch._dynamo.reset()
     monkeypatch.setattr(ffdc, "_last", None)
     _C.forget_kernels()
+    _C.reset_fallback_counts()  # an op that may not fall back is reported once
     ffdc.install()
     yield tmp_path / "ffdc"
     ffdc.uninstall()
@@ -99,7 +100,20 @@ def test_an_error_of_a_launch_is_of_the_runtime(folder):
 def test_what_the_card_cannot_do_is_unimplemented(folder):
     with torch.spyre.fallback("error"), pytest.raises(RuntimeError, match="linalg_inv|inverse"):
         torch.linalg.inv(torch.eye(3, device="spyre"))
-    assert the_report(folder)["metadata"]["category"] == "unimplemented"
+    found = the_report(folder)
+    assert found["metadata"]["category"] == "unimplemented"
+    assert found["failure"]["op"] == "aten::linalg_inv_ex"
+    assert any("test_ffdc.py" in line for line in found["failure"]["called_from"])
+
+
+def test_an_op_that_may_not_fall_back_is_reported_once(folder):
+    sparse = torch.eye(3).to_sparse().to("spyre")  # never reaches the compiler
+    with torch.spyre.fallback("error"):
+        for _ in range(3):
+            with pytest.raises(NotImplementedError):
+                sparse @ torch.ones(3, 3, device="spyre")
+    found = the_report(folder)
+    assert found["metadata"]["category"] == "unimplemented" and found["failure"]["type"] == "NotImplementedError"
 
 
 def test_a_warned_fallback_is_no_failure(folder):

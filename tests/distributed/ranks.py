@@ -20,10 +20,22 @@ class RanksFailed(AssertionError):
 
 
 class Ranks:
-    """``size`` processes; ``run(function, *args)`` calls a function of a module on all of them."""
+    """``size`` processes; ``run(function, *args)`` calls a function of a module on all of them.
 
-    def __init__(self, size: int, environment: dict[str, str] | None = None, timeout: float = TIMEOUT) -> None:
-        context = multiprocessing.get_context("spawn")
+    With ``joins`` they are a process group from the beginning. ``each``: variables of the environment, by rank.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        environment: dict[str, str] | None = None,
+        timeout: float = TIMEOUT,
+        joins: bool = True,
+        each: list[dict[str, str]] | None = None,
+    ) -> None:
+        # The server has PyTorch imported, and nothing begun: processes start quickly.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch"])
         port = free_port()
         self.size = size
         self.pipes: list[Connection] = []
@@ -35,11 +47,13 @@ class Ranks:
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "LOCAL_WORLD_SIZE": str(size),
+                "TORCHELASTIC_RUN_ID": "tests",  # as under torchrun: each rank has the card of its number
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 **(environment or {}),
+                **(each[rank] if each else {}),
             }
-            process = context.Process(target=_serve, args=(theirs, place, timeout), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, place, timeout if joins else None), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -75,6 +89,13 @@ class Ranks:
             if process.is_alive():
                 process.kill()
 
+    def kill(self) -> None:
+        """At once, whatever they do."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+
 
 def free_port() -> int:
     with socket.socket() as listener:
@@ -82,15 +103,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _serve(pipe: Connection, place: dict[str, str], timeout: float) -> None:
+def _serve(pipe: Connection, place: dict[str, str], timeout: float | None) -> None:
     os.environ.update(place)
     import torch.distributed as dist
 
-    dist.init_process_group(timeout=timedelta(seconds=timeout))
+    if timeout:
+        dist.init_process_group(timeout=timedelta(seconds=timeout))
     while (work := pipe.recv()) is not None:
         function, args = work
         try:
             pipe.send((True, function(*args)))
         except BaseException:
             pipe.send((False, traceback.format_exc()))
-    dist.destroy_process_group()
+    if timeout:
+        dist.destroy_process_group()

@@ -3,8 +3,10 @@
 import os
 import shutil
 import stat
+import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -263,28 +265,30 @@ for name in ("SPYRE_KERNEL_CACHE", "TORCHINDUCTOR_CACHE_DIR", "HOME", "USER", "L
 """
 
 
+@pytest.fixture
+def shared_directory() -> Iterator[Path]:
+    """As /tmp is, and in it: pytest closes its own directories to other users whenever another run of it begins."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o1777)
+        yield Path(name)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("mode", [0o700, 0o1777])
-def test_as_a_user_without_name_and_home_whose_directory_is_anothers(python, tmp_path, mode):
-    for path in [tmp_path, *tmp_path.parents][:-2]:
-        path.chmod(0o755)
-    anothers = tmp_path / "torchinductor_uid_54321"
+def test_as_a_user_without_name_and_home_whose_directory_is_anothers(python, shared_directory, mode):
+    anothers = shared_directory / "torchinductor_uid_54321"
     (anothers / "spyre").mkdir(parents=True)
     (anothers / "spyre").chmod(0o777)
     anothers.chmod(mode)
     os.chown(anothers, 4711, 4711)
-    tmp_path.chmod(0o1777)
-    done = python(OPS.format(before=ANOTHER_USER), SPYRE_KERNEL_CACHE="0", TMPDIR=str(tmp_path))
+    done = python(OPS.format(before=ANOTHER_USER), SPYRE_KERNEL_CACHE="0", TMPDIR=str(shared_directory))
     assert done.stdout == OFF, done.stderr
     assert list((anothers / "spyre").iterdir()) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_as_a_user_without_name_and_home(python, tmp_path):
-    for path in [tmp_path, *tmp_path.parents][:-2]:
-        path.chmod(0o755)
-    tmp_path.chmod(0o1777)
-    done = python(OPS.format(before=ANOTHER_USER), SPYRE_KERNEL_CACHE="0", TMPDIR=str(tmp_path))
+def test_as_a_user_without_name_and_home(python, shared_directory):
+    done = python(OPS.format(before=ANOTHER_USER), SPYRE_KERNEL_CACHE="0", TMPDIR=str(shared_directory))
     assert done.stdout == "512.0 768.0 []\n", done.stderr
-    kept = tmp_path / "torchinductor_uid_54321" / "spyre"
+    kept = shared_directory / "torchinductor_uid_54321" / "spyre"
     assert kept.stat().st_uid == 54321 and len(list(kept.rglob("manifest.json"))) >= 2

@@ -45,8 +45,30 @@ def test_a_model_is_explained(python, tmp_path):
         "from torch_spyre import cli; raise SystemExit(cli.main("
         f"['explain', 'granite-3.3-8b', '--layers', '2', '--prefill', '128', '--json', {str(tmp_path / 'o.json')!r}]))"
     )
-    assert "matmul" in found
+    assert found.returncode == 0 and "matmul" in found.stdout, found.stderr
     data = json.loads((tmp_path / "o.json").read_text())
     steps = [step for kernel in data["kernels"] for step in kernel["steps"]]
     assert sum(step["us"] for step in steps) + data["totals"]["other_us"] == pytest.approx(data["totals"]["us"])
     assert all(data["texts"][step["source"]] for step in steps if step["op"] == "matmul")
+
+
+def test_a_script_has_its_arguments_and_its_line_where_it_ends(tmp_path, capsys):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type=int, required=True)\n"
+        "p.add_argument('name')\nprint(p.parse_args())\n"
+    )
+    assert cli.main(["explain", str(script), "--", "--n", "64", "bob"]) == 0
+    assert "Namespace(n=64, name='bob')" in capsys.readouterr().out
+    assert cli.main(["explain", str(script)]) == 2
+    assert "at program.py:5 print(p.parse_args())" in capsys.readouterr().out
+    assert cli.main(["explain", "granite-3.3-8b", "more"]) == 2
+    assert "takes no arguments: more" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_script_and_not_its_report(tmp_path, capsys):
+    script = tmp_path / "program.py"
+    script.write_text("import torch\nx = torch.ones(64, 64).to('spyre')\nx = x + 1\nraise KeyboardInterrupt\n")
+    assert cli.main(["explain", str(script)]) == 130
+    shown = capsys.readouterr().out
+    assert "was stopped with Ctrl-C" in shown and "aten.add.Tensor" in shown

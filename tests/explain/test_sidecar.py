@@ -20,6 +20,7 @@ x = torch.randn(64, 64).half().to("spyre")
 with timing.record() as recording:
     torch.compile(block)(x, x)
 print(recording.launches[0].plan.name)
+x * 5  # the eager op
 """
 
 
@@ -41,6 +42,47 @@ def test_an_event_is_found_with_its_line(made, capsys):
     assert provenance.main([f"{name}#0", str(folder / "sidecar.json")]) == 0
     said = capsys.readouterr().out
     assert "block.py" in said and "gelu(x @ w)" in said and "aten.mm" in said and "matmul over" in said
+
+
+def test_an_eager_kernel_has_the_line_of_its_first_call(made, capsys):
+    folder, _ = made
+    kernels = provenance.read(folder / "sidecar.json")["kernelIdentities"].values()
+    (name,) = (kernel["name"] for kernel in kernels if "_mul_" in kernel["name"])
+    assert provenance.main([f"{name}#0", str(folder / "sidecar.json")]) == 0
+    assert "x * 5  # the eager op" in capsys.readouterr().out
+
+
+def test_the_text_of_a_line_is_in_the_sidecar(made, tmp_path, capsys):
+    folder, name = made
+    data = provenance.read(folder / "sidecar.json")
+    for binding in data["specHandleBinding"].values():
+        if binding["aten"] != "aten.mul.Tensor":
+            assert binding["sourceText"] == "return torch.nn.functional.gelu(x @ w)"
+        binding["source"] = binding["source"].replace("block.py", "nowhere.py")
+    (tmp_path / "moved.json").write_text(json.dumps(data))
+    assert provenance.main([f"{name}#0", str(tmp_path / "moved.json")]) == 0
+    assert "gelu(x @ w)" in capsys.readouterr().out
+    assert "gelu(x @ w)" in provenance_viewer.page(data)
+
+
+def test_a_sidecar_opens_no_file_and_commands_no_terminal(made, tmp_path, capsys):
+    folder, name = made
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hunter2")
+    data = provenance.read(folder / "sidecar.json")
+    for binding in data["specHandleBinding"].values():
+        binding |= {
+            "source": f'File "{secret}", line 1, in f',
+            "sourceText": ["not", "text"],
+            "aten": "\x1b[2J\x1b]0;mine\x07",
+        }
+    (tmp_path / "hostile.json").write_text(json.dumps(data))
+    assert provenance.main([f"{name}#0", str(tmp_path / "hostile.json")]) == 0
+    said = capsys.readouterr().out
+    assert "hunter2" not in said + provenance_viewer.page(data) and "\x1b" not in said and "\x07" not in said
+    for binding in data["specHandleBinding"].values():
+        binding["sourceText"] = "x" * 10_000_000
+    assert len(provenance_viewer.page(data)) < 100_000
 
 
 def test_all_steps_are_on_the_page(made, tmp_path):

@@ -35,10 +35,12 @@ def model_run(
     """A run of one prompt and some tokens; ``speed`` divides the times of matrix products."""
     texts = _Texts()
     kernels = [_Kernel(texts, layers, rows, speed).data(f"spyre_kernel_v1_{rows}_tokens") for rows in tokens]
-    found, start = [], 5.0
+    found, eager, start = [], [], 5.0
     for number in [0, *[len(kernels) - 1] * (launches - 1)]:
         found.append({"kernel": number, "stream": 0, "start_us": start, "us": kernels[number]["us"]})
-        start += kernels[number]["us"] + 4.0
+        start += kernels[number]["us"]
+        eager.append({"op": int(number == 0), "stream": 0, "start_us": start + 0.5, "us": 3.0})
+        start += 4.0
     launched = sum(launch["us"] for launch in found)
     steps = [step for launch in found for step in kernels[launch["kernel"]]["steps"]]
     run: Any = {
@@ -64,7 +66,17 @@ def model_run(
         "files": {"/models/decoder.py": {str(line): " " * 8 + text for line, text in SOURCE.items()}},
         "kernels": kernels,
         "launches": found,
-        "eager": [{"aten": "aten.argmax.default", "source": texts.line(16), "count": 3, "us": 12.5, "fallback": ""}],
+        "eager": [
+            {"aten": "aten.argmax.default", "source": texts.line(16), "count": 3, "us": 9.0, "fallback": ""},
+            {
+                "aten": "aten.multinomial.default",
+                "source": texts.line(16),
+                "count": 1,
+                "us": 3.0,
+                "fallback": "no kernel",
+            },
+        ],
+        "eager_calls": eager,
         "findings": [
             {
                 "kind": "restickify",

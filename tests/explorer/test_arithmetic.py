@@ -10,6 +10,7 @@ import torch
 
 from tests.explorer.synthetic import model_run
 from torch_spyre import _C
+from torch_spyre._inductor import spyre_hint
 from torch_spyre.explain import explain, explorer
 from torch_spyre.explain.watch import watching
 
@@ -81,10 +82,18 @@ def mlp(x, gate, up, down):
     return torch.softmax((torch.nn.functional.silu(x @ gate) * (x @ up)) @ down, -1)
 
 
-def test_cores_touch_what_their_program_says(page):
+def tiled(x, gate, up, down):
+    """In tile loops, one in the other."""
+    with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 3}), spyre_hint(num_tiles_per_dim={"N": 2}):
+        hidden = torch.nn.functional.silu(x @ gate) * (x @ up)
+    return hidden @ down
+
+
+@pytest.mark.parametrize("function", [mlp, pytest.param(tiled, marks=pytest.mark.slow)])
+def test_cores_touch_what_their_program_says(page, function):
     """Every byte of every operand in device memory, by walking the points of each core."""
     given = [torch.randn(size).half().to("spyre") for size in [(24, 128), (128, 128), (128, 128), (128, 100)]]
-    compiled = torch.compile(mlp)
+    compiled = torch.compile(function)
     run = explain(compiled, *given).data
     with watching() as watched:
         compiled(*given)
@@ -96,14 +105,17 @@ def test_cores_touch_what_their_program_says(page):
         for operand in step["operands"]:
             for buffer in (kernel["buffers"][i] for i in (*timed["reads"], *timed["writes"])):
                 if buffer["place"] == "argument" and buffer["address"] == operand.get("argument"):
-                    assert cores_in_page(page, text, buffer) == cores_by_points(step, operand), (step, buffer)
+                    found = cores_in_page(page, text, buffer, timed.get("iteration", {}))
+                    assert found == cores_by_points(step, operand), (step, buffer)
                     compared += 1
     assert compared >= 5
+    iterations = [step["iteration"] for step in kernel["steps"] if "iteration" in step]
+    assert (len({str(each) for each in iterations}) == 6) == (function is tiled)
 
 
-def cores_in_page(page, text, buffer) -> dict[int, list[int]]:
-    script = """(({text, layout, size, stride, name}) => {
-      const spec = explorer.parseOpSpec(text), place = explorer.placementOf(layout, size, stride);
+def cores_in_page(page, text, buffer, iteration) -> dict[int, list[int]]:
+    script = """(({text, layout, size, stride, name, iteration}) => {
+      const spec = explorer.parseOpSpec(text, iteration), place = explorer.placementOf(layout, size, stride);
       const tensor = spec.tensors.find((each) => each.places.includes(name)), found = [];
       for (let offset = 0; offset < place.elements; ++offset) {
         const cores = explorer.coresAt(spec, tensor, explorer.coordinatesAt(place, offset));
@@ -113,6 +125,7 @@ def cores_in_page(page, text, buffer) -> dict[int, list[int]]:
     })"""
     given = {key: buffer[key] for key in ("layout", "size", "stride")} | {
         "text": text,
+        "iteration": iteration,
         "name": f"arg{buffer['address']}",
     }
     return {offset: sorted(cores) for offset, cores in page.run(f"{script}({json.dumps(given)})")}

@@ -126,6 +126,23 @@ def test_the_timeline_zooms_pans_and_picks(model):
 
 
 @pytest.mark.slow
+def test_eager_ops_are_on_the_timeline(model):
+    show(model, "timeline")
+    timeline = "explorer.app.views[1].timeline"
+    calls = model.run("explorer.app.runs[0].eagerCalls.map(({start_us, us, op}) => [start_us, us, op.aten])")
+    x, y, *_ = model.box("#view-timeline canvas:nth-of-type(2)")
+    row = model.run(f"{timeline}.rows.find((each) => each.kind === 'eager').y")
+    for (start, us, aten), where in [(calls[0], "the CPU"), (calls[-1], "the card")]:
+        model.run(f"{timeline}.window.set({start - us}, {start + 2 * us})")
+        model.settle()
+        model.mouse("mouseMoved", x + model.run(f"{timeline}.x({start + us / 2})"), y + row + 5)
+        model.settle()
+        tip = model.run("document.getElementById('tip').textContent")
+        assert aten in tip and where in tip and "decoder.py:16" in tip
+        assert model.run(f"{timeline}.hit({timeline}.x({start - us / 2}), {row + 5})") is None
+
+
+@pytest.mark.slow
 def test_a_frame_of_the_timeline_is_fluid(model):
     """A second of frames while zooming; the bound is generous, the figure is printed."""
     show(model, "timeline")
@@ -214,7 +231,7 @@ def test_the_layout_names_the_element_under_the_pointer(model):
     assert "host index" in model.run("document.getElementById('tip').textContent")
     model.run("explorer.app.views[4].map.scroll.scrollTop = 1e6")
     press(model, "layouts", "Core")
-    model.wait("explorer.app.views[4].map.tensor !== null")
+    model.wait("explorer.app.views[4].map.touches.length > 0")
     model.settle()
     assert count_of_colours(model, "#view-layouts canvas") > 4
 

@@ -235,7 +235,7 @@ def test_few_divisions_are_enough_and_are_said_to_be(given, no_folder, monkeypat
     pytest.importorskip("ortools")
     it = given(block, BLOCK, sencores=4)
     everything = solve(it.space(), it.start, {})[1]
-    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.ALL", 0)
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.candidates.ALL", 0)
     found, optimality = solve(it.space(), it.start, {})
     assert (optimality.status, optimality.scope) == ("optimal", "candidates")
     assert optimality.bound_us >= everything.bound_us - 1e-6, "fewer choices, and better"
@@ -260,7 +260,7 @@ def test_few_pairs_over_the_ring_are_said_to_be_few(given, no_folder, monkeypatc
     it.planned(solver="exact")
     everything = it.plan.planner
     assert everything["scope"] == "all"
-    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.PAIRS", 1)
+    monkeypatch.setattr("torch_spyre._inductor.planning.cp_sat.places.PAIRS", 1)
     it.planned(solver="exact")
     few = it.plan.planner
     assert (few["status"], few["scope"]) == ("optimal", "ring between candidates")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_spyre.models import cache_fitness
+from torch_spyre.models.hugging_face import cache_fitness
 
 transformers = pytest.importorskip("transformers")
 

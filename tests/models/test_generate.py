@@ -12,8 +12,8 @@ from torch._dynamo.utils import counters
 
 from tests.models import tiny
 from torch_spyre._inductor import config
-from torch_spyre.models import hugging_face
 from torch_spyre.models.buckets import ladder
+from torch_spyre.models.hugging_face import padded_prompts
 
 transformers = pytest.importorskip("transformers")
 
@@ -75,8 +75,8 @@ def test_long_prompts(models: tuple[Any, Any], length: int) -> None:
 
 def test_a_prompt_of_a_size_is_not_padded(models: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It shares the program of those that are padded to that size, though its mask masks nothing."""
-    added, padded = [], hugging_face._padded
-    monkeypatch.setattr(hugging_face, "_padded", lambda tokens, count: (added.append(count), padded(tokens, count))[1])
+    added, pad = [], padded_prompts._padded
+    monkeypatch.setattr(padded_prompts, "_padded", lambda tokens, count: (added.append(count), pad(tokens, count))[1])
     options = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": "static"}
     _both(models, tiny.prompts(1, 31), **options)
     compiled = counters["spyre"].copy()

@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -98,16 +99,26 @@ def _run(job: Job, state: Path, root: Path) -> Outcome:
     result.unlink(missing_ok=True)
     command = [word.replace("{result}", str(result)).replace("{kept}", str(kept)) for word in job.command]
     start = time.monotonic()
+    process = None
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
         try:
+            # A signal that came between the start of the process and the note of it here would leave it behind.
+            with _signals_held_back() as before:
+                process = subprocess.Popen(
+                    command,
+                    cwd=root,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
+                )
             code, late = process.wait(60 * (30 + PATIENCE * job.minutes)), False
         except subprocess.TimeoutExpired:
             late = True
         finally:
-            _end(process)
+            if process is not None:
+                _end(process)
     minutes = (time.monotonic() - start) / 60
     if late:
         return Outcome(job.name, job.layer, 0, 1, 0, minutes, f"not done after {minutes:.0f} minutes: {log}", False)
@@ -118,6 +129,16 @@ def _run(job: Job, state: Path, root: Path) -> Outcome:
     elif code and not failed:
         note = f"ended with code {code}: {log}"
     return Outcome(job.name, job.layer, passed, max(failed, int(code != 0)), skipped, minutes, note, code == 0)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[set[int]]:
+    """Signals that end this program wait until the end of the block, which is given those that waited before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -114,6 +114,26 @@ __main__.main()
     assert not list(state.rglob("*.json"))
 
 
+def test_a_signal_while_a_job_starts_takes_it_along(tmp_path, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        """The signal comes when the process runs, and its starter has not heard of it yet."""
+
+        def __init__(self, *arguments, **more):
+            super().__init__(*arguments, **more)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGINT)
+
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run([python("sleeps", "import time; time.sleep(600)")], tmp_path / "state")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert _gone(*started)
+
+
 def _gone(pid: int) -> bool:
     """Ended, or waiting for its parent to look."""
     for _ in range(100):

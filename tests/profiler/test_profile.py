@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.profiler._memory_profiler import Action
 
 import torch_spyre
-from tests.profiler.traces import BOTH, check_lanes, event, halves, of, on_card, trace_of
+from tests.profiler.traces import BOTH, check_lanes, event, halves, modelled_ms, of, on_card, trace_of
 from torch_spyre.profiler.trace import device_rows
 
 
@@ -26,6 +26,73 @@ def test_a_schedule_profiles_its_active_steps(tmp_path):
                 x + x
             prof.step()
     assert [len(of(trace, "kernel")) for trace in traces] == [3 + 4, 7 + 8]
+
+
+def test_many_cycles_have_the_same_rows_each():
+    x, counts = halves(64, 64), []
+    with profile(
+        activities=BOTH,
+        schedule=schedule(wait=1, warmup=1, active=1, repeat=30),
+        on_trace_ready=lambda prof: counts.append(sum(row.device_type.name == "SPYRE" for row in prof.events())),
+    ) as prof:
+        for _ in range(95):
+            x + x
+            prof.step()
+    assert counts == [1] * 30
+
+
+def test_a_profile_inside_a_profile_ends_it_and_the_next_one_is_whole(tmp_path):
+    x = halves(64, 64)
+    with profile(activities=BOTH):  # PyTorch keeps one at a time
+        x + x
+        with profile(activities=BOTH) as inner:
+            x + x
+    assert len(of(trace_of(inner, tmp_path), "kernel")) == 1
+    with profile(activities=BOTH) as prof:
+        x * x
+    assert len(of(trace_of(prof, tmp_path), "kernel")) == 1
+
+
+def test_ops_that_raise_leave_the_profile_whole(tmp_path):
+    x, far = halves(64, 64), torch.tensor([99], dtype=torch.int32, device="spyre")
+    with profile(activities=BOTH) as prof:
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                x + halves(3)
+            with pytest.raises(IndexError):
+                x.index_select(0, far).cpu()
+        x * x
+    rows = trace_of(prof, tmp_path)
+    assert any("mul" in row["name"] for row in of(rows, "kernel"))
+    check_lanes(rows)
+
+
+def test_device_times_of_events_add_up_to_the_time_between_marks():
+    function = torch.compile(lambda x: torch.softmax(x @ x, -1))
+    x = halves(128, 128)
+    function(x), (x @ x).relu_()
+    with profile(activities=BOTH, record_shapes=True, with_stack=True) as prof:
+        start = event()
+        function(x)
+        (x @ x).relu_()
+        end = event()
+    rows = [row for row in prof.events() if row.device_type.name == "SPYRE"]
+    assert sum(row.device_time for row in rows) == pytest.approx(1000 * start.elapsed_time(end), abs=1e-3 * len(rows))
+    ops = [row for row in prof.key_averages(group_by_input_shape=True) if row.device_type.name == "CPU"]
+    assert sum(row.self_device_time_total for row in ops) == pytest.approx(sum(row.device_time for row in rows))
+    assert any(row.input_shapes == [[128, 128], [128, 128]] for row in ops if row.key == "aten::mm")
+    assert len(prof.key_averages(group_by_stack_n=3)) > 0
+
+
+def test_stacks_are_exported_by_device_time(tmp_path):
+    x = halves(64, 64)
+    with profile(
+        activities=BOTH, with_stack=True, experimental_config=torch._C._profiler._ExperimentalConfig(verbose=True)
+    ) as prof:
+        x @ x
+    prof.export_stacks(str(tmp_path / "stacks.txt"), "self_privateuse1_time_total")
+    lines = (tmp_path / "stacks.txt").read_text().splitlines()
+    assert any("test_stacks_are_exported" in line and int(line.rsplit(" ", 1)[1]) > 0 for line in lines)
 
 
 def test_annotations_hold_the_time_of_what_is_in_them():
@@ -80,15 +147,16 @@ def test_memory_is_profiled():
     assert min(changes) == -64 * 64 * 2
 
 
-@pytest.mark.parametrize("kind", ["json", "raw.json.gz"])
+@pytest.mark.parametrize("kind", ["json", "json.gz", "raw.json.gz"])
 def test_a_memory_timeline_is_exported(kind, tmp_path):
     model = torch.nn.Linear(64, 64).half().to("spyre")
     with profile(activities=BOTH, profile_memory=True, record_shapes=True, with_stack=True) as prof:
         model(halves(64, 64)).sum().backward()
     path = tmp_path / f"memory.{kind}"
     prof.export_memory_timeline(str(path), device="spyre:0")
-    if kind == "json":
-        times, sizes = json.loads(path.read_text())
+    if kind != "raw.json.gz":
+        text = path.read_bytes()
+        times, sizes = json.loads(gzip.decompress(text) if kind == "json.gz" else text)
         assert len(times) == len(sizes) > 3 and max(map(sum, sizes)) >= 3 * 64 * 64 * 2
     else:
         actions = {row[1] for row in json.loads(gzip.decompress(path.read_bytes()))}
@@ -130,6 +198,88 @@ def test_threads_and_streams_have_lanes_of_their_own(tmp_path):
     assert list(counts.values()) == [40, 20, 20]
     assert len({row["tid"] for row in of(rows, "privateuse1_runtime")}) == 4
     check_lanes(rows)
+
+
+def test_several_cards_have_lanes_of_their_own(python, tmp_path):
+    done = python(
+        f"""
+        import json, torch
+        from torch.profiler import ProfilerActivity, profile
+        from torch_spyre.profiler import export_modelled_trace
+        xs = [torch.ones(64, 64).half().to(f"spyre:{{i}}") for i in range(3)]
+        marks = []
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as prof:
+            for i, x in enumerate(xs):
+                with torch.spyre.device(i):
+                    start, end = (torch.spyre.Event(enable_timing=True) for _ in range(2))
+                    start.record()
+                    (x @ x) + x
+                    end.record()
+                    with torch.spyre.Stream():
+                        x * 2
+                    marks.append((start, end))
+            xs[0].to("spyre:2")
+        prof.export_chrome_trace({str(tmp_path / "trace.json")!r})
+        export_modelled_trace({str(tmp_path / "trace.json")!r}, {str(tmp_path / "modelled.json")!r}, units=True)
+        print([start.elapsed_time(end) for start, end in marks])
+        """,
+        AIU_WORLD_SIZE="3",
+    )
+    assert done.returncode == 0, done.stderr
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert [card["id"] for card in trace["deviceProperties"]] == [0, 1, 2]
+    named = {row["pid"]: row["args"]["name"] for row in trace["traceEvents"] if row["name"] == "process_name"}
+    assert [named[card] for card in range(3)] == ["spyre:0", "spyre:1", "spyre:2"]
+    rows = [row for row in trace["traceEvents"] if row["ph"] == "X"]
+    check_lanes(rows)
+    assert {(row["pid"], row["tid"]) for row in of(rows, "kernel")} == {
+        (card, tid) for card in range(3) for tid in (0, 1)
+    }
+    assert [(row["name"], row["pid"]) for row in of(rows, "gpu_memcpy")] == [("Memcpy (DtoD, from another card)", 2)]
+    for card, milliseconds in enumerate(json.loads(done.stdout.splitlines()[-1])):
+        own = [row for row in of(rows, "kernel") if (row["pid"], row["tid"]) == (card, 0)]
+        assert modelled_ms(own) == pytest.approx(milliseconds, rel=1e-5)
+
+
+def test_forks_neither_hang_nor_change_the_profile(python):
+    done = python(
+        """
+        import os, signal, torch
+        from torch.profiler import ProfilerActivity, profile
+        both = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+        x = torch.ones(64, 64).half().to("spyre")
+        x + x
+
+        def forked(body):
+            child = os.fork()
+            if not child:
+                signal.alarm(30)
+                try:
+                    body()
+                finally:
+                    os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+
+        def profiled():
+            with profile(activities=[ProfilerActivity.CPU]) as prof:
+                torch.ones(3) + 1
+            assert prof.events()
+
+        with profile(activities=both) as prof:
+            x + x
+            forked(lambda: torch.ones(3) + 1)
+            forked(lambda: x + x)  # raises
+            forked(prof.stop)
+            x + x
+        forked(profiled)
+        forked(prof.events)
+        with profile(activities=both) as later:
+            x + x
+        print([sum(row.device_type.name == "SPYRE" for row in each.events()) for each in (prof, later)])
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[2, 1]"
 
 
 def test_profiling_changes_no_bit_and_no_modelled_time():

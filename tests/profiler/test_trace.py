@@ -9,7 +9,18 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import torch_spyre
-from tests.profiler.traces import BOTH, check_lanes, event, halves, modelled_ms, nanoseconds, of, on_card, trace_of
+from tests.profiler.traces import (
+    BOTH,
+    check_lanes,
+    check_nesting,
+    event,
+    halves,
+    modelled_ms,
+    nanoseconds,
+    of,
+    on_card,
+    trace_of,
+)
 
 THIS_FILE = __file__.rpartition("/")[2]
 
@@ -98,6 +109,17 @@ def test_lanes_have_no_overlaps(traced):
     check_lanes(traced[0])
 
 
+def test_rows_of_hosts_and_cards_nest(tmp_path):
+    x = halves(64, 64)
+    function = torch.compile(lambda x: torch.softmax(x @ x, -1))
+    function(x)
+    with profile(activities=BOTH) as prof:
+        for _ in range(300):  # some launches end with their op, to the nanosecond
+            (x + x).cpu()
+            function(x)
+    check_nesting(trace_of(prof, tmp_path))
+
+
 def test_a_row_begins_at_the_later_of_its_launch_and_the_end_of_the_row_before(traced):
     launches = {row["args"]["correlation"]: row["ts"] for row in of(traced[0], "privateuse1_runtime")}
     end = 0
@@ -137,6 +159,45 @@ def test_a_compiled_kernel_has_a_row_per_step(tmp_path):
     assert all(f"{THIS_FILE}:" in row["args"]["source"] for row in kernels)
     assert modelled_ms(rows) == pytest.approx(start.elapsed_time(end), rel=1e-6)
     check_lanes(rows)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_the_rows_of_a_training_step_have_lines(compiled, tmp_path):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm = torch.nn.Linear(64, 128), torch.nn.LayerNorm(128)
+
+        def forward(self, x):
+            y = self.up(x)
+            return self.norm(y)
+
+    own = Block().half().to("spyre")
+    block = torch.compile(own) if compiled else own
+    optimizer = torch.optim.AdamW(own.parameters())
+    x = halves(32, 64)
+
+    def step() -> None:
+        loss = block(x).pow(2).mean()
+        loss.backward()
+        loss = block(x).mean()  # gradients are added up
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    step()
+    with profile(activities=BOTH) as prof:
+        step()
+    with open(__file__) as file:
+        text = file.read().splitlines()
+    lines = {}
+    for row in on_card(trace_of(prof, tmp_path)):
+        file, _, line = row["args"]["source"].rpartition(":")
+        assert file == __file__, row
+        lines.setdefault(row["args"].get("aten_op"), set()).add(text[int(line) - 1].strip())
+    assert lines["aten.mm.default"] == {"y = self.up(x)"}
+    assert lines["aten.native_layer_norm_backward.default"] == {"return self.norm(y)"}
+    assert "optimizer.step()" in set().union(*lines.values())
 
 
 def test_key_averages_give_device_time_to_host_ops():

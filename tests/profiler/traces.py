@@ -46,6 +46,23 @@ def check_lanes(events: list[Event]) -> None:
         assert all(end <= start for (_, end), (start, _) in zip(rows, rows[1:], strict=False))
 
 
+def check_nesting(events: list[Event]) -> None:
+    """Rows of a lane lie in each other or apart, also for readers that add times up in floating point.
+
+    Viewers drop what overlaps otherwise.
+    """
+    lanes = defaultdict(list)
+    for event in events:
+        lanes[event["pid"], event["tid"]].append((event["ts"], -event["dur"], event["name"]))
+    for rows in lanes.values():
+        around: list[tuple[float, str]] = []
+        for start, longer, name in sorted(rows):
+            while around and around[-1][0] <= start:
+                around.pop()
+            assert not around or start - longer <= around[-1][0], f"{name} ends behind {around[-1][1]}"
+            around.append((start - longer, name))
+
+
 def modelled_ms(events: list[Event]) -> float:
     return sum(event["args"]["modelled_ns"] for event in on_card(events)) / 1e6
 

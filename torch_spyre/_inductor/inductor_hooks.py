@@ -179,9 +179,11 @@ class Partition(CustomGraphModulePass):
         from torch._inductor.fx_passes.post_grad import decompose_auto_functionalized
 
         from .fx.partition import partition
+        from .fx.schedule_collectives import schedule_collectives
 
         views_of_inputs(gm.graph)
         decompose_auto_functionalized(gm.graph)  # Inductor would do it later, with clones that are loops
+        schedule_collectives(gm.graph)
         with timed("stage:partition"):
             partition(gm)
 

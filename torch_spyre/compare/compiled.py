@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from .._inductor.errors import Unsupported
 from .._inductor.fx.lower import lower_graph
@@ -27,7 +28,7 @@ from .error_bounds import same
 from .judge import Judgement
 from .observe import Observer
 from .report import Row
-from .source import from_trace
+from .source import Line, from_trace
 from .values import held, on_card
 
 aten = torch.ops.aten
@@ -62,6 +63,7 @@ class _Kernels:
     def __init__(self, observer: Observer, graphs: dict[str, KernelGraph]) -> None:
         self.observer, self.graphs = observer, graphs
         self.single: dict[str, SpyreKernel] = {}  # kernels of one op, by their text
+        self.views: set[tuple[str, Line]] = set()  # copies of views that were compared, and where
 
     def call(self, kernel: SpyreKernel, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         recorded = self.graphs.get(kernel.text)
@@ -112,6 +114,7 @@ class _Kernels:
                 values[node] = args[0][args[1]]
             elif _only_moves(node.target):
                 values[node] = node.target(*args, **kwargs)
+                self._expect_view(kernel, node, args, kwargs, values[node], line)
             else:
                 execute = functools.partial(self._execute, node, args, kwargs, kernel.device_index)
                 name = from_json(kernel.text).name
@@ -136,6 +139,29 @@ class _Kernels:
         if node.target._schema.is_mutable:  # type: ignore[union-attr]
             return args[0]
         return tuple(outputs) if isinstance(node.meta["val"], (list, tuple)) else outputs[0]
+
+    def _expect_view(self, kernel: SpyreKernel, node: fx.Node, args: Any, kwargs: Any, value: Any, line: Line) -> None:
+        """A copy of the view that the kernel's lowering makes has the bits of PyTorch's own view."""
+        tensors = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        if not isinstance(node.target, OpOverload) or not all(on_card(x) and x.numel() for x in tensors.values()):
+            return
+        try:
+            text = lower_graph(_single(node, args, kwargs, tensors, copied=True), "view").to_json()
+        except Unsupported:
+            return
+        if (text, line) in self.views:
+            return
+        self.views.add((text, line))
+        found = run_kernel(self.single.setdefault(text, SpyreKernel(text, kernel.device_index)), list(tensors.values()))
+        for got, want in zip(map(held, found), map(held, tree_leaves(value)), strict=True):
+            if got.shape == want.shape and same(got, want):
+                continue
+            differ = f"{int((got != want).sum())} of {want.numel()}" if got.shape == want.shape else "all"
+            note = f"the view that its lowering makes has other elements than PyTorch's: {differ} differ"
+            judgement = Judgement("beyond", math.inf, math.inf, note)
+            dtype, name = str(want.dtype).removeprefix("torch."), from_json(kernel.text).name
+            op = str(node.target.overloadpacket)
+            self.observer.report.rows.append(Row(line, op, dtype, tuple(want.shape), name, judgement))
 
     def _expect_bits(
         self,
@@ -202,8 +228,8 @@ def _only_moves(target: Any) -> bool:
     )
 
 
-def _single(node: fx.Node, args: Any, kwargs: Any, tensors: dict[int, Tensor]) -> fx.Graph:
-    """A graph of one node, on tensors like these."""
+def _single(node: fx.Node, args: Any, kwargs: Any, tensors: dict[int, Tensor], copied: bool = False) -> fx.Graph:
+    """A graph of one node, on tensors like these; its results are ``copied`` where they are views."""
     graph = fx.Graph()
     inputs = {}
     for position, (key, tensor) in enumerate(tensors.items()):
@@ -216,12 +242,21 @@ def _single(node: fx.Node, args: Any, kwargs: Any, tensors: dict[int, Tensor]) -
         graph.output([])
         return graph
     value = node.meta["val"]
+
+    def result(made: fx.Node) -> fx.Node:
+        if not copied:
+            return made
+        clone = graph.call_function(aten.clone.default, (made,), {"memory_format": torch.contiguous_format})
+        clone.meta = dict(made.meta)
+        return clone
+
     if not isinstance(value, (list, tuple)):
-        graph.output([copy])
+        graph.output([result(copy)])
         return graph
     results = []
     for position, each in enumerate(value):
         results.append(graph.call_function(operator.getitem, (copy, position)))
         results[-1].meta["val"] = each
+        results[-1] = result(results[-1])
     graph.output(results)
     return graph

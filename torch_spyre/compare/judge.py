@@ -128,7 +128,7 @@ def expect(op: OpOverload, call: Call, like: torch.dtype) -> Expected:
         if op.overloadpacket in EXACT:
             exact = run()
             return Expected(exact, [torch.zeros_like(x) if is_real(x) else None for x in exact])
-        results, errors = _bounded(run, _format(like))
+        results, errors = parts.bounded(run, _format(like))
         if op.namespace == "spyre":
             errors = _errors_inside(op, call, like)
         if op in DECOMPOSITIONS and op.overloadpacket not in parts.TERMS:
@@ -147,34 +147,16 @@ def _errors_of_parts(op: OpOverload, call: Call, like: torch.dtype) -> list[Any]
         made = DECOMPOSITIONS[op](*args, **kwargs)
         return [] if made is NotImplemented else results_of(op, call, made)
 
-    return _bounded(run, _format(like))[1]
+    return parts.bounded(run, _format(like))[1]
 
 
 def _errors_inside(op: OpOverload, call: Call, like: torch.dtype) -> list[Any]:
     """How far an op of the card may be off, which is fp32 inside and rounds once at its end."""
     args, kwargs = map_call(lambda x: x.clone() if isinstance(x, Tensor) else x, call)
     meaning = functools.partial(op._op_dk, torch._C.DispatchKey.CPU, *args, **kwargs)
-    results, errors = _bounded(lambda: results_of(op, call, meaning()), FORMATS[torch.float32])
+    results, errors = parts.bounded(lambda: results_of(op, call, meaning()), FORMATS[torch.float32])
     unit = _format(like).unit
     return [e + unit * r.abs() if is_real(r) else None for r, e in zip(results, errors, strict=True)]
-
-
-def _bounded(run: Callable[[], list[Any]], format: Format) -> tuple[list[Any], list[Any]]:
-    return parts.bounded(run, format, {aten.var_mean: _var_mean}, infinities=True)
-
-
-def _var_mean(
-    x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
-) -> Any:
-    """With its sums, whose order counts where numbers cancel."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    dims = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    mean = x.mean(dims, True)
-    off = x - mean
-    count = math.prod(x.shape[d] for d in dims) - (int(unbiased) if correction is None else correction)
-    var = (off * off).sum(dims, True) * (1 / count if count > 0 else math.nan)
-    return (var, mean) if keepdim else (var.squeeze(dims), mean.squeeze(dims))
 
 
 def expect_in_dtype(op: OpOverload, call: Call) -> Expected:

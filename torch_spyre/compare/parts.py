@@ -25,15 +25,13 @@ aten = torch.ops.aten
 Apart = dict[Any, Callable[..., Any]]
 
 
-def bounded(
-    function: Callable[[], Any], format: Format, apart: Apart | None = None, infinities: bool = False
-) -> tuple[list[Any], list[Any]]:
+def bounded(function: Callable[[], Any], format: Format) -> tuple[list[Any], list[Any]]:
     """The results of ``function``, and how far each may be off.
 
-    ``apart`` has ops that are taken apart besides. With ``infinities`` an infinite number, a mask for example, is exact
-    unless errors of operands make it so; else nothing is said behind one.
+    An infinite number, a mask for example, is exact unless errors of operands make it so; nothing is said behind a
+    finite one that the format cannot hold.
     """
-    with _Parts(format, apart or {}, infinities) as parts:
+    with _Parts(format) as parts:
         results = tree_leaves(function())
     return results, [parts.error(x) if _real(x) else None for x in results]
 
@@ -119,9 +117,9 @@ WHOLE = {
 
 
 class _Parts(TorchDispatchMode):
-    def __init__(self, format: Format, apart: Apart, infinities: bool) -> None:
+    def __init__(self, format: Format) -> None:
         super().__init__()
-        self.format, self.apart, self.infinities = format, {**APART, **apart}, infinities
+        self.format = format
         self.errors: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor, whose id stays its own then
 
     def error(self, x: Tensor) -> Tensor:
@@ -144,8 +142,8 @@ class _Parts(TorchDispatchMode):
 
     def _take_apart(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         with self:
-            if func.overloadpacket in self.apart:
-                return self.apart[func.overloadpacket](*args, **kwargs)
+            if func.overloadpacket in APART:
+                return APART[func.overloadpacket](*args, **kwargs)
             if func in TABLE:
                 return TABLE[func](*args, **kwargs)
             return func.decompose(*args, **kwargs)  # NotImplemented where it is one part
@@ -174,8 +172,8 @@ class _Parts(TorchDispatchMode):
         elif (packet not in MOVES or func in SUMMING) and not func.is_view:
             error = error + self.format.unit * result.abs()
         finite = result.isfinite()
-        error = torch.where(finite, error, carried if self.infinities else 0.0)
-        too_large = (result.abs() > self.format.largest) & (finite | (not self.infinities))
+        error = torch.where(finite, error, carried)
+        too_large = finite & (result.abs() > self.format.largest)
         self.errors[id(result)] = result, error.masked_fill(too_large, math.inf)
 
     def _carried(
@@ -215,6 +213,25 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> 
     return aten.convolution(x, weight, None, *rest) + bias.view(-1, *[1] * (x.dim() - 2))
 
 
-# What PyTorch does not take apart, and the card does: a product that rounds, and then a sum.
-APART: Apart = {aten.addbmm: _addbmm, aten._trilinear: _trilinear, aten.convolution: _convolution}
+def _var_mean(
+    x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+) -> Any:
+    """With its sums, whose order counts where numbers cancel."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    dims = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
+    mean = x.mean(dims, True)
+    off = x - mean
+    count = math.prod(x.shape[d] for d in dims) - (int(unbiased) if correction is None else correction)
+    var = (off * off).sum(dims, True) * (1 / count if count > 0 else math.nan)
+    return (var, mean) if keepdim else (var.squeeze(dims), mean.squeeze(dims))
+
+
+# What PyTorch does not take apart, or without its sums, and the card does.
+APART: Apart = {
+    aten.addbmm: _addbmm,
+    aten._trilinear: _trilinear,
+    aten.convolution: _convolution,
+    aten.var_mean: _var_mean,
+}
 TABLE = global_decomposition_table["post_autograd"]

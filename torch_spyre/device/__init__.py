@@ -10,6 +10,7 @@ from .. import _C
 from .._C import DataFormats, SpyreTensorLayout, get_device_dtype
 from ..constants import DEVICE_NAME
 from ..ops.fallbacks import FallbackWarning, fallback, fallback_counts, reset_fallback_counts
+from . import autograd_threads as autograd_threads
 from . import memory, random
 from .memory import (
     device_memory_used,

@@ -16,6 +16,7 @@ import torch.utils._device
 
 from .. import diagnostics, signals
 from ..constants import DEVICE_NAME
+from ..distributed import monitored
 from . import dlpack, layout_arguments, module_moves, random, safetensors_support
 from .import_hooks import after_import
 
@@ -37,6 +38,11 @@ def install() -> None:
         _change(torch.UntypedStorage, name, _not_shared)
     _change(torch.nn.Module, "_apply", module_moves.apply_keeping_parameters)
     _change(torch.amp.GradScaler, "unscale_", _unscale_on_host)
+    if torch.distributed.is_available():
+        barrier = monitored.of_cards(torch.distributed.monitored_barrier)
+        for owner in (torch.distributed, torch.distributed.distributed_c10d):
+            _change(owner, "monitored_barrier", lambda _: barrier)
+        _change(torch.distributed.ProcessGroup, "monitored_barrier", monitored.of_group)
     for function in (diagnostics.capture, diagnostics.get_diagnostic_report):
         setattr(sys.modules[__package__], function.__name__, function)
     for name in ("manual_seed", "manual_seed_all"):
@@ -50,6 +56,7 @@ def install() -> None:
     after_import("torch._prims.rng_prims", _add_to_recomputation)
     after_import("torch._higher_order_ops.flex_attention", _write_out_flex_attention)
     after_import("torch.nn.attention.flex_attention", _allow_flex_attention)
+    after_import("torch.distributed.tensor._random", _seed_shards)
     _change(torch.jit._trace, "_check_trace", _check_trace_on_host)
     after_import("safetensors", safetensors_support.open_to_card)
     after_import("safetensors.torch", safetensors_support.ignore_padding)
@@ -195,8 +202,14 @@ def _add_to_recomputation(rng_prims: ModuleType) -> None:
     recomputation.add_card(rng_prims)
 
 
-def _fix_hugging_face(_: ModuleType) -> None:
-    from ..models import hugging_face
+def _seed_shards(tracker: ModuleType) -> None:
+    from ..distributed import dtensor_random
 
-    for name, fix in hugging_face.FIXES.items():
+    dtensor_random.seed_shards(tracker)
+
+
+def _fix_hugging_face(_: ModuleType) -> None:
+    from ..models.hugging_face.fixes import FIXES
+
+    for name, fix in FIXES.items():
         after_import(name, fix)

@@ -108,8 +108,9 @@ def get_diagnostic_report(output_dir: str | Path | None = None) -> dict[str, Any
     return found
 
 
-def _at_run_time(kind: str, message: str) -> None:
-    _collect(Failure("runtime_launch", kind, message))
+def _at_run_time(kind: str, message: str, op: str) -> None:
+    category = "unimplemented" if kind == "NotImplementedError" else "runtime_launch"
+    _collect(Failure(category, kind, message, facts={"op": op} if op else {}))
 
 
 def _collect(failure: Failure) -> None:

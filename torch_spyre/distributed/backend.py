@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from .. import _C
@@ -16,6 +19,22 @@ def register() -> None:
     """Make ``spyreccl`` the backend of tensors on the card: ``init_process_group()`` alone finds it."""
     if dist.is_available() and DISTRIBUTED_BACKEND_NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(DISTRIBUTED_BACKEND_NAME, _create, extended_api=True, devices=[DEVICE_NAME])
+        c10d = dist.distributed_c10d
+        c10d._new_process_group_helper = _with_default_backend(c10d._new_process_group_helper)
+
+
+def _with_default_backend(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Groups made without a backend's name, or with several, ask PyTorch's own for what no tensor decides."""
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        group = made[0]
+        if isinstance(group, dist.ProcessGroup) and torch.device(DEVICE_NAME) in group._device_types:
+            group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        return made
+
+    return new_group
 
 
 def _create(options: Any, _: object) -> Any:
@@ -25,16 +44,16 @@ def _create(options: Any, _: object) -> Any:
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     timeout = options.timeout if isinstance(options.timeout, timedelta) else timedelta(seconds=options.timeout)
     if lone.is_lone():
-        return _C.create_lone_spyreccl(options.group_rank, timeout, ranks)
+        return _C.create_lone_spyreccl(options.store, options.group_rank, options.group_size, timeout, ranks)
     _share_machine()
-
-    def make_gloo() -> Any:  # for members on other hosts
-        store = dist.PrefixStore("gloo", options.store)
-        return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout)
-
     return _C.create_spyreccl(
-        options.store, options.group_rank, options.group_size, timeout, ranks, make_gloo, __version__
+        options.store, options.group_rank, options.group_size, timeout, ranks, _make_gloo, __version__
     )
+
+
+def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """For groups with members on other hosts."""
+    return dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
 
 
 def _share_machine() -> None:

@@ -17,7 +17,7 @@ from .. import _C
 from .._inductor.errors import FrontendOnly, Unsupported
 from ..compile_records import timed
 from ..compile_time import compiling
-from ..failures import Failure, during, tell
+from ..failures import during
 from ..kernel_types import EagerKernelDescription, OutputDescription
 from ..signals import whole_imports
 from .call import Call, Results, functional_overload
@@ -51,10 +51,7 @@ def compile_call(
     try:
         named = during("compile_frontend", op=str(op))
         with whole_imports(), compiling(), timed("pipeline:eager"), _one_at_a_time, named:
-            found = _compile_call(op, args, kwargs, scalar_positions)
-            if isinstance(found, str) and _C.fallback_mode() == "error":  # then the call ends here
-                tell(Failure("unimplemented", "NotImplementedError", f"{op}: {found}", facts={"op": str(op)}))
-            return found
+            return _compile_call(op, args, kwargs, scalar_positions)
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
 

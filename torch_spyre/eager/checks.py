@@ -108,6 +108,9 @@ def _ranges_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 _HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
+# What norms keep for their backward passes: in fp32 on every device but the CPU, whatever the dtype of the input.
+_STATISTICS = {"mean", "rstd", "save_mean", "save_invstd"}
+
 
 def check_with_host(call: Call) -> None:
     """Refuses a call that PyTorch refuses on the CPU because of a dtype, of mixed dtypes, or of a number out of range.
@@ -126,9 +129,15 @@ def check_with_host(call: Call) -> None:
         longer = {**replaced, torch.int32: torch.int64}
         if _fails_on_host(call, replaced) and not _fails_on_host(call, longer):
             raise Unsupported("PyTorch refuses torch.int32.")
-    mixed = given & {torch.float32, *_HALVES}
+    mixed = _dtypes_of_arguments(call) & {torch.float32, *_HALVES}
     if len(mixed) > 1 and _fails_on_host(call, {}) and not _fails_on_host(call, _HALVES):
         raise Unsupported(f"PyTorch refuses a mix of {' and '.join(sorted(map(str, mixed)))}.")
+
+
+def _dtypes_of_arguments(call: Call) -> set[torch.dtype]:
+    arguments = zip(call.op._schema.arguments, call.values, strict=True)
+    statistics = {id(value) for each, value in arguments if each.name in _STATISTICS}
+    return {tensor.dtype for tensor in call.tensors if id(tensor) not in statistics}
 
 
 def _numbers(call: Call) -> list[int | float]:

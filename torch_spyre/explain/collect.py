@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .. import _C
 from .._inductor import config
@@ -12,28 +12,37 @@ from ..card import description
 from ..card.description import STICK_BYTES
 from ..card.lx_budget import resident_budget
 from . import findings, kernels, run_data
-from .watch import EagerCall, Notices, Watched
+from .trials import Program
+from .watch import EagerCall, Failure, Notices, Watched
 
+SMALLEST = 1e-9  # of the time: what is left of it by rounding
+MOST_CALLS = 50_000  # eager ops that are kept one by one
 AROUND = 3  # lines of source text before and after one that occurs
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
 
 
 def collect(
-    title: str, watched: Watched, notices: Notices, failure: str = "", with_superdsc: bool = False
+    title: str,
+    watched: Watched,
+    notices: Notices,
+    failure: Failure | None = None,
+    with_superdsc: bool = False,
+    program: Program | None = None,
 ) -> run_data.RunData:
-    """All that is known of a run."""
+    """All that is known of a run, and what changes would save; ``program`` can be called again."""
     texts = kernels.Texts()
     texts.number("")
-    numbers: dict[int, int] = {}  # by the identity of a plan
-    found: list[run_data.Kernel] = []
-    for each in watched.launches:
-        if id(each.launch.plan) not in numbers:
-            numbers[id(each.launch.plan)] = len(found)
-            found.append(kernels.describe(each.launch, texts, with_superdsc))
+    found = [kernels.describe(launch, texts, with_superdsc) for launch in watched.kernels]
     launches: list[run_data.Launch] = [
-        {"kernel": numbers[id(each.launch.plan)], "stream": each.stream, "start_us": each.start_us, "us": each.us}
+        {
+            "kernel": watched.numbers[id(each.launch.plan)],
+            "stream": each.stream,
+            "start_us": each.start_us,
+            "us": each.us,
+        }
         for each in watched.launches
     ]
+    eager, eager_calls = _eager(watched.eager, texts)
     run: run_data.RunData = {
         "format": run_data.FORMAT,
         "version": run_data.VERSION,
@@ -44,13 +53,14 @@ def collect(
         "files": {},
         "kernels": found,
         "launches": launches,
-        "eager": _eager(watched.eager, texts),
+        "eager": eager,
+        "eager_calls": eager_calls,
         "findings": [],
     }
-    run["findings"] = findings.findings(run, watched, notices, texts)
+    run["findings"] = findings.findings(run, watched, notices, texts, program)
+    if failure is not None:
+        run["failure"], run["failure_source"] = failure.text, texts.number(failure.source)
     run["files"] = _files(texts.all)
-    if failure:
-        run["failure"] = failure
     return run
 
 
@@ -74,18 +84,19 @@ def _totals(watched: Watched, found: list[run_data.Kernel], launches: Iterable[r
         least += sum(step["least_us"] for step in kernel["steps"])
         compulsory += sum(buffer["bytes"] for buffer in kernel["buffers"] if buffer["place"] == "argument")
         moved += sum(step["bytes_read"] + step["bytes_written"] for step in kernel["steps"])
+    other = watched.us - launched
     return {
         "us": watched.us,
         "launched_us": launched,
-        "other_us": watched.us - launched,
+        "other_us": other if other > SMALLEST * watched.us else 0.0,
         "least_us": least,
         "compulsory_bytes": compulsory,
         "moved_bytes": moved,
     }
 
 
-def _eager(calls: Iterable[EagerCall], texts: kernels.Texts) -> list[run_data.EagerOp]:
-    """Calls of one op from one line together, the costliest first."""
+def _eager(calls: Sequence[EagerCall], texts: kernels.Texts) -> tuple[list[run_data.EagerOp], list[run_data.EagerCall]]:
+    """Calls of one op from one line together, the costliest first; and the first calls one by one."""
     found: dict[tuple[str, str], run_data.EagerOp] = {}
     for call in calls:
         row = found.setdefault(
@@ -96,7 +107,13 @@ def _eager(calls: Iterable[EagerCall], texts: kernels.Texts) -> list[run_data.Ea
         row["us"] += call.us
         if call.reason is not None:
             row["fallback"] = call.reason or "the card has no kernel for it"
-    return sorted(found.values(), key=lambda row: -row["us"])
+    ordered = sorted(found.items(), key=lambda item: -item[1]["us"])
+    numbers = {key: number for number, (key, _) in enumerate(ordered)}
+    one_by_one: list[run_data.EagerCall] = [
+        {"op": numbers[call.aten, call.source], "stream": call.stream, "start_us": call.start_us, "us": call.us}
+        for call in calls[:MOST_CALLS]
+    ]
+    return [row for _, row in ordered], one_by_one
 
 
 def _files(texts: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -6,8 +6,9 @@ import argparse
 import runpy
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..models import presets
 from ..models import timing as timing_command
@@ -29,22 +30,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Those of ``spyre timing``, and where to write the report."""
     timing_command.add_arguments(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="where to write the explorer, one page for a browser")
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of a script; those with a dash after --")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.model.endswith(".py") and arguments.model not in presets.table():
-        reports = {"": _script(Path(arguments.model), arguments.html is not None)}
+        reports = {"": _script(Path(arguments.model), arguments.arguments, arguments.html is not None)}
+    elif arguments.arguments:
+        raise ModelError(f"{arguments.model} is no script, and takes no arguments: {' '.join(arguments.arguments)}")
     else:
         reports = _model(arguments)
     for name, report in reports.items():
-        print(report.text(arguments.top) + "\n")
+        report.show(arguments.top)
         if arguments.json:
             report.save(_named(arguments.json, name, len(reports)))
         if arguments.html:
             report.explore(_named(arguments.html, name, len(reports)))
-    if failed := [report for report in reports.values() if not report.ok]:
-        raise ModelError(failed[0].data["failure"].splitlines()[0])
+    for report in reports.values():
+        if not report.ok:
+            said = report.data["failure"].splitlines()[0]
+            raise KeyboardInterrupt if said.startswith(Interrupted.__name__) else ModelError(said)
+
+
+class Interrupted(Exception):
+    """Ctrl-C ends a script that runs for ever, and not its report."""
 
 
 def _named(path: Path, name: str, reports: int) -> Path:
@@ -52,20 +62,23 @@ def _named(path: Path, name: str, reports: int) -> Path:
     return path.with_suffix(f".{name}{path.suffix}") if reports > 1 else path
 
 
-def _script(path: Path, with_superdsc: bool) -> Report:
+def _script(path: Path, arguments: Sequence[str], with_superdsc: bool) -> Report:
     """Of a program as it is, run once from its beginning to its end."""
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
     from .api import told
 
-    def call() -> None:
+    def call() -> dict[str, Any]:
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            return runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:  # what the script did before is still worth a report
             if end.code not in (None, 0):
                 raise RuntimeError(f"{path} ended with exit code {end.code}") from end
+            return {}
+        except KeyboardInterrupt as stop:
+            raise Interrupted(f"{path} was stopped with Ctrl-C") from stop
 
-    before, sys.argv = sys.argv, [str(path)]
+    before, sys.argv = sys.argv, [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         return told(path.name, call, with_superdsc, calls=1)

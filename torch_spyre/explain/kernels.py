@@ -48,9 +48,10 @@ def describe(launch: Launch, texts: Texts, with_superdsc: bool) -> run_data.Kern
 
 
 def _steps(launch: Launch, texts: Texts) -> list[run_data.Step]:
-    reads, writes = launch.code["plan"]["reads"], launch.code["plan"]["writes"]
+    plan = launch.code["plan"]
+    reads, writes = plan["reads"], plan["writes"]
     found: list[run_data.Step] = []
-    for step, time in zip(steps_of(launch), launch.plan.step_times(), strict=True):
+    for step, time, iteration in zip(steps_of(launch), launch.plan.step_times(), plan["iterations"], strict=True):
         row = Row(step.op, step.extents, step.slices, step.source)
         row.add(step)
         found.append(
@@ -75,6 +76,8 @@ def _steps(launch: Launch, texts: Texts) -> list[run_data.Step]:
                 "writes": [writes[time["spec"]]],
             }
         )
+        if iteration:
+            found[-1]["iteration"] = iteration
     return found
 
 

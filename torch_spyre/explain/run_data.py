@@ -33,6 +33,7 @@ class Step(TypedDict):
     aten: str
     source: Text  # 'File "model.py", line 12, in forward', or ""
     spec: int  # position in Kernel.specs
+    iteration: NotRequired[dict[str, int]]  # of the tile loops around it: the values of their symbols in the OpSpec
     extents: list[int]
     slices: list[int]  # cores per extent
     us: float
@@ -116,6 +117,15 @@ class EagerOp(TypedDict):
     fallback: str  # why the CPU did it; "" for the card
 
 
+class EagerCall(TypedDict):
+    """One of these calls on the clock of its stream."""
+
+    op: int  # position in RunData.eager
+    stream: int
+    start_us: float
+    us: float
+
+
 class Finding(TypedDict):
     """Something that the backend did and the user did not write, or a change worth making."""
 
@@ -127,6 +137,7 @@ class Finding(TypedDict):
     us: float  # that it costs
     advice: NotRequired[str]  # what to change
     saving_us: NotRequired[float]  # measured: the program timed with the cause removed
+    saving_compiles: NotRequired[int]  # the same for compiles
 
 
 class Totals(TypedDict):
@@ -149,5 +160,7 @@ class RunData(TypedDict):
     kernels: list[Kernel]
     launches: list[Launch]
     eager: list[EagerOp]
+    eager_calls: list[EagerCall]  # the first of them, in order
     findings: list[Finding]
     failure: NotRequired[str]  # what stopped the run; what was learned before is here all the same
+    failure_source: NotRequired[Text]  # the line of the program where it did

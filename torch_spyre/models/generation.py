@@ -1,7 +1,7 @@
 """Text token by token, with both clocks read around every step: the wall's, and the card's modelled one.
 
 A loop of its own, because transformers' ``generate`` shows neither the times of single steps nor tokens before it is
-done. Its parts are that package's, as ``hugging_face.py`` prepares them for the card: prompts and caches have the sizes
+done. Its parts are that package's, as ``hugging_face/`` prepares them for the card: prompts and caches have the sizes
 that they have in ``generate``, and so do programs.
 """
 
@@ -109,7 +109,7 @@ class _Forwards:
     @property
     def slots(self) -> int | None:
         """How many tokens attention has programs for now."""
-        from .bucketed_cache import self_attention
+        from .hugging_face.bucketed_cache import self_attention
 
         cache = self_attention(self.state.get("past_key_values"))
         return None if cache is None else cache.capacity

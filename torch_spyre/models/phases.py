@@ -15,8 +15,8 @@ import torch
 
 from .. import device, timing
 from ..constants import DEVICE_NAME
-from .bucketed_cache import BucketedCache
 from .errors import ModelError
+from .hugging_face.bucketed_cache import BucketedCache
 
 STICK = 64  # slots of a cache come in whole sticks of halves
 

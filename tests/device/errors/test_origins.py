@@ -82,6 +82,18 @@ def test_backward_ops_are_named():
         torch.spyre.synchronize()
 
 
+def test_a_backward_op_has_the_line_of_its_forward_op():
+    table = torch.ones(4, 4, device="spyre", requires_grad=True)
+    good = torch.zeros(2, dtype=torch.int32, device="spyre")
+    (table * 2).sum().backward()
+    rows = table.index_select(0, good)  # the forward op
+    loss = (rows * 3).sum()
+    good.data += 9
+    with pytest.raises(IndexError, match=f"aten::index_add.*{line_of('the forward op')}"):
+        loss.backward()
+        torch.spyre.synchronize()
+
+
 def test_launch_blocking_raises_in_place(program):
     printed = program(
         """

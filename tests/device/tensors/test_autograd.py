@@ -1,8 +1,12 @@
 """Gradients on the card, and across devices."""
 
+import copy
+
 import pytest
 import torch
 from torch.spyre import SpyreTensorLayout
+
+from torch_spyre.compare.error_bounds import difference, inside, rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch_spyre.ops.fallbacks.FallbackWarning")
 
@@ -74,6 +78,38 @@ def test_gradients_equal_the_hosts(function):
     for ours, theirs in zip(card, host, strict=True):
         assert ours.grad.device.type == "spyre"
         torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "norm",
+    [torch.nn.LayerNorm(64), torch.nn.BatchNorm1d(64), torch.nn.GroupNorm(4, 64), torch.nn.RMSNorm(64)],
+    ids=lambda norm: type(norm).__name__,
+)
+def test_norms_of_halves_have_gradients_on_the_card(norm, dtype, no_fallback):
+    torch.manual_seed(0)
+    x, gradient = (torch.randn(6, 64).to(dtype) for _ in range(2))
+
+    def gradients(device, dtype):
+        own = copy.deepcopy(norm).to(device, dtype)
+        given = x.to(device, dtype).requires_grad_()
+        own(given).backward(gradient.to(device, dtype))
+        return [given.grad, *(parameter.grad for parameter in own.parameters())]
+
+    for ours, exact in zip(gradients("spyre", dtype), gradients("cpu", torch.float32), strict=True):
+        assert ours.dtype == dtype
+        # Sums of terms that cancel: each is rounded where it enters, and the sum where it leaves.
+        bound = rounding(exact.abs().max().expand(exact.shape), dtype, roundings=4)
+        assert inside(ours.cpu(), exact, bound).all(), difference(ours.cpu(), exact, bound)
+
+
+def test_a_program_may_end_with_a_backward_pass(python):
+    done = python("""
+        import torch
+        x = torch.ones(4, 64, device="spyre", requires_grad=True)
+        (x * x).sum().backward()
+    """)
+    assert done.returncode == 0, done.stderr
 
 
 def test_gradients_accumulate_and_are_cleared():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...ir.op_spec import LoopSpec, OpSpec
 from ..layout.device_ir import Plan
 from .liveness import last_needed
 from .why_not_in_lx import why_not_in_lx
@@ -25,7 +27,18 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "buffers": [_buffer(plan, name, at, reasons) for name, at in uses.items()],
         "reads": [each[:-1] for each in ops],
         "writes": [each[-1] for each in ops],
+        "iterations": list(_iterations(plan.specs, {})),
     }
+
+
+def _iterations(specs: Sequence[OpSpec | LoopSpec], symbols: dict[str, int]) -> Iterator[dict[str, int]]:
+    """The values of the symbols of the tile loops around each step, in the order of execution."""
+    for spec in specs:
+        if isinstance(spec, LoopSpec):
+            for i in range(spec.count):
+                yield from _iterations(spec.body, symbols | {symbol.name: i for symbol in spec.tiled_symbols})
+        else:
+            yield symbols
 
 
 def _buffer(plan: Plan, name: str, at: list[int], reasons: dict[str, str]) -> dict[str, Any]:

@@ -1,16 +1,13 @@
 """Relayout over the ring: a copy of a buffer in LX, from the division of its writer to that of a reader.
 
 Both divisions give every core a box of the buffer's device coordinates. Along each device dimension they write the same
-coordinate as two numbers of digits: some choose a core, the others a place in its box. Where the digits of both begin
-at places that divide one another, the coordinate is a number of the finer digits, and all four (the core that has it,
-the place there, the core that wants it, the place there) are affine in them: a copy with one loop per digit.
+coordinate as two numbers of digits (:mod:`digits`). In the finer digits of both, four things are affine: the core that
+has an element, its place there, the core that wants it, its place there. The copy has one loop per digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 from ... import _C
@@ -23,26 +20,8 @@ from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from ..loop_ir import Access, LoopOp
 from .core_tiles import can_hold, core_tile, lies_still, lx_placement, points_of
+from .digits import Digit, Number, digits_of_loop, in_whole_sticks, refined
 from .lx_copies import LxCopy
-
-
-@dataclass(frozen=True)
-class _Digit:
-    """``size`` values of a coordinate's digit, from one to the next ``unit`` of its dimension."""
-
-    size: int
-    unit: int
-    loop: int = -1  # of the op, where the digit says which share of it; -1: inside every share
-    shares: int = 1  # as many as values, or fewer where the last share is smaller: such a digit stays whole
-    cores: int = 0  # from one value to the next
-
-    @property
-    def end(self) -> int:
-        return self.unit * self.size
-
-
-# Digits by device dimension, by growing unit; that of the lanes stands for tile and lane, in elements.
-_Number = dict[int, list[_Digit]]
 
 
 def relayout(
@@ -66,13 +45,13 @@ def relayout(
         begin[lane], begin[tile] = begin[lane] + elements * begin[tile], 0
     loops = [(-1, digit) for digit in _same_for_all(reader, wanted)]
     for dim in range(lane + 1):
-        digits = _refined(has.get(dim, []), wants.get(dim, []), begin[dim])
-        if digits is None or (dim == lane and not _in_whole_sticks(digits, elements)):
+        digits = refined(has.get(dim, []), wants.get(dim, []), begin[dim])
+        if digits is None or (dim == lane and not in_whole_sticks(digits, elements)):
             return None
         loops += [(dim, digit) for digit in digits]
     if not loops:
         return None
-    # Cores are numbered by the shares of the loops in their order, as the reader's are.
+    # Cores are numbered by the slices of the loops in their order, as the reader's are.
     loops.sort(key=lambda each: (each[1].loop < 0, each[1].loop if each[1].loop >= 0 else each[0], -each[1].unit))
     copy = _copy(plan, writer, loops, tile, source, target)
     made, needed = (
@@ -112,9 +91,9 @@ def _stays(op: DeviceOp, operand: Coordinates) -> bool:
     return lies_still(operand) and can_hold(op, operand, op.slices)
 
 
-def _number(op: DeviceOp, operand: Coordinates, tile: int, elements: int) -> _Number | None:
+def _number(op: DeviceOp, operand: Coordinates, tile: int, elements: int) -> Number | None:
     """The coordinates of an operand as digits; None where a loop moves several dimensions."""
-    found: _Number = {}
+    found: Number = {}
     points, lane = points_of(op, op.slices), len(operand.constant) - 1
     for loop, row in enumerate(operand.steps):
         moved = {dim: step for dim, step in enumerate(row) if step}
@@ -123,85 +102,28 @@ def _number(op: DeviceOp, operand: Coordinates, tile: int, elements: int) -> _Nu
         if len(moved) > 1:
             return None
         for dim, step in moved.items():
-            found.setdefault(dim, []).extend(_digits_of(op, loop, step, points[loop]))
+            cores = prod(op.slices[loop + 1 :])
+            digits = digits_of_loop(loop, op.counts[loop], op.slices[loop], points[loop], step, cores)
+            found.setdefault(dim, []).extend(digits)
     return {
         dim: sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.unit)
         for dim, digits in found.items()
     }
 
 
-def _digits_of(op: DeviceOp, loop: int, step: int, points: int) -> list[_Digit]:
-    count, shares, cores = op.counts[loop], op.slices[loop], prod(op.slices[loop + 1 :])
-    if shares == 1:
-        return [_Digit(count, step)]
-    if points * shares != count:
-        return [_Digit(count, step, loop, shares)]
-    return [_Digit(shares, step * points, loop, shares, cores), _Digit(points, step)]
-
-
-def _same_for_all(reader: DeviceOp, wanted: Coordinates) -> list[_Digit]:
-    """Shares of loops that do not move the operand: their cores all want the same."""
+def _same_for_all(reader: DeviceOp, wanted: Coordinates) -> list[Digit]:
+    """Slices of loops that do not move the operand: their cores all want the same."""
     return [
-        _Digit(shares, 0, loop, shares)
-        for loop, (shares, row) in enumerate(zip(reader.slices, wanted.steps, strict=True))
-        if shares > 1 and not any(row)
+        Digit(slices, 0, loop, slices)
+        for loop, (slices, row) in enumerate(zip(reader.slices, wanted.steps, strict=True))
+        if slices > 1 and not any(row)
     ]
-
-
-def _refined(has: list[_Digit], wants: list[_Digit], begin: int) -> list[_Digit] | None:
-    """The finer digits: shares as they are wanted, cores as they have it. ``begin``: from where on it is wanted."""
-    end = has[-1].end if has else 1
-    gaps = _gaps(wants, end)
-    if _gaps(has, end) != [] or gaps is None or sum(begin // gap.unit % gap.size * gap.unit for gap in gaps) != begin:
-        return None
-    wants = sorted((*wants, *gaps), key=lambda digit: digit.unit)
-    places = sorted({digit.unit for digit in (*has, *wants)} | {end})
-    if any(above % below for below, above in pairwise(places)):
-        return None
-    found: list[_Digit] = []
-    for below, above in pairwise(places):
-        old = next(digit for digit in has if digit.unit <= below < digit.end)
-        new = next(digit for digit in wants if digit.unit <= below < digit.end)
-        uneven = new.shares < new.size and new.loop >= 0
-        if (old.loop >= 0 and old.shares < old.size) or (uneven and (new.unit, new.end) != (below, above)):
-            return None
-        digit = _Digit(
-            above // below, below, new.loop, new.shares if uneven else above // below, old.cores * (below // old.unit)
-        )
-        if found and max(found[-1].loop, digit.loop) < 0 and not (found[-1].cores or digit.cores):
-            found[-1] = replace(found[-1], size=found[-1].size * digit.size)
-        else:
-            found.append(digit)
-    return found
-
-
-def _gaps(digits: list[_Digit], end: int) -> list[_Digit] | None:
-    """The digits that are missing between these, up to ``end``. None where digits overlap, or where what is missing is
-    that of other cores: boxes would reach over theirs."""
-    found: list[_Digit] = []
-    for at, (below, above) in enumerate(pairwise([1, *(n for digit in digits for n in (digit.unit, digit.end)), end])):
-        if at % 2 or below == above:  # a digit, or none missing
-            continue
-        if above % below or any(digit.loop >= 0 for digit in digits if digit.unit < below):
-            return None
-        found.append(_Digit(above // below, below))
-    return found
-
-
-def _in_whole_sticks(digits: list[_Digit], elements: int) -> bool:
-    """Along sticks one digit walks over elements, in one core, and all others over sticks."""
-    if not digits:
-        return True
-    lanes, *others = digits
-    if any(digit.unit % elements for digit in others) or lanes.cores:
-        return False
-    return lanes.loop < 0 or lanes.shares < lanes.size
 
 
 def _copy(
     plan: Plan,
     writer: DeviceOp,
-    loops: list[tuple[int, _Digit]],
+    loops: list[tuple[int, Digit]],
     tile: int,
     source: str,
     target: str,
@@ -236,7 +158,7 @@ def _copy(
         aten=writer.loop_op.aten,
         tile_loops=writer.loop_op.tile_loops,
     )
-    slices = [digit.shares if digit.loop >= 0 else 1 for _, digit in loops]
+    slices = [digit.slices if digit.loop >= 0 else 1 for _, digit in loops]
     across = tuple(digit.cores for _, digit in loops)
     return DeviceOp(op, counts, list(range(len(counts))), [operand(), operand()], 0, slices, across=across)
 

@@ -2,36 +2,33 @@
 
 Before: softmax, attention or a norm and the product behind it make whole values, which go through device memory where
 all cores together have no room for them. After: where the clock finds that faster, such ops have a tile loop around
-them, and the values that only they use are as small as one tile. Every way that promises to fit is planned as it would
-be, by itself, and timed: a chain that reads its weights again in every iteration may well be better left alone.
+them, and the values that only they use are as small as one tile.
+
+The search goes through the ops. An op whose operands have no room in LX is a *seed*: the largest of what it uses is to
+be made in tiles. The chains along each dimension of that value are candidates (``chains.py``), in numbers of tiles that
+seem to fit (``_tilings``). Each is planned as it would be, by itself, and timed (``modelled_time.py``): a chain that
+reads its weights again in every iteration may well be better left alone. The fastest gets its loops (``tiling.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
+from itertools import islice
 from math import prod
 
-from ..._C import SpyreTensorLayout
 from ...card import description
 from ...card.lx_budget import resident_budget
-from .. import config
 from ..errors import Unsupported
-from ..layout.device_ir import Plan, dense_layout
+from ..layout.device_ir import Plan
 from ..layout.fold_order import fold_orders
-from ..layout.insert_restickify import insert_restickify
-from ..layout.lift_ops import lift_ops
 from ..layout.lift_views import NotAligned
 from ..layout.propagate_layouts import propagate_layouts
-from ..loop_ir import Buffer, Kernel, LoopOp
-from ..loop_ir.tile_loops import check_tiles, tile
+from ..loop_ir import Kernel, LoopOp
 from .chains import Chain, alike, chain_of, joins, kept, near, split_alike
-from .cost import Costs
-from .divide_work import divide_work
-from .plan_scratchpad import plan_scratchpad
-from .relayout import relayout_us
+from .modelled_time import modelled_us
 from .tile_products import tile_products
+from .tiling import Tiling, add_tile_loops, split_inside
 
 SCOPES = 1 << 21  # numbers of these loops: hints and columns have smaller ones
 SIZES = 2  # that are tried of each way to tile: the largest tiles that seem to fit, and the next ones
@@ -39,23 +36,6 @@ MARGIN = 8  # ops of a chain before, between and behind those that have no room
 NESTED = 4  # loops inside one another, at most
 MOST_ITERATIONS = 1024  # at most: a program has each of them written out
 WORTH = 0.97  # of the time of a chain; what tiles save has to be more than the estimate may be off
-
-
-@dataclass(frozen=True)
-class _Tiling:
-    """Loops around a run of ops, the outermost first: a chain and the number of its tiles."""
-
-    loops: tuple[tuple[Chain, int], ...]
-
-    @property
-    def iterations(self) -> int:
-        return prod(count for _, count in self.loops)
-
-    def within(self, first: int, last: int) -> _Tiling:
-        return _Tiling(tuple((chain.within(first, last), count) for chain, count in self.loops))
-
-    def moved(self, by: int) -> _Tiling:
-        return _Tiling(tuple((chain.moved(by), count) for chain, count in self.loops))
 
 
 def tile_chains(plan: Plan) -> Iterator[Plan]:
@@ -75,14 +55,17 @@ def tile_chains(plan: Plan) -> Iterator[Plan]:
 
 
 class _Tiler:
+    """Puts tile loops into ``kernel``, whose arguments have the layouts of ``given``."""
+
     def __init__(self, kernel: Kernel, given: Plan) -> None:
         self.kernel = kernel
         self.given = given
         self.room = resident_budget() * given.cores
         self.seen: set[str] = set()  # large buffers, tiled or better left as they are
-        self.chosen: dict[str, _Tiling | None] = {}  # by what a run of ops looks like: equal layers are tiled alike
+        self.chosen: dict[str, Tiling | None] = {}  # by what a run of ops looks like: equal layers are tiled alike
 
     def run(self) -> bool:
+        """Whether some chain runs in tiles now."""
         tiled = 0
         for at in range(len(self.kernel.ops)):
             seed = self._seed(at)
@@ -90,7 +73,7 @@ class _Tiler:
                 continue
             tiling, refined = self._best(seed)
             if tiling is not None:
-                tile_run(refined, tiling, SCOPES + NESTED * tiled)
+                add_tile_loops(refined, tiling, SCOPES + NESTED * tiled)
                 self.kernel.ops, self.kernel.buffers = refined.ops, refined.buffers
                 tiled += 1
         return tiled > 0
@@ -98,7 +81,7 @@ class _Tiler:
     def _seed(self, at: int) -> int | None:
         """The op that makes the largest of what an op has no room for in LX, if that has not been looked at."""
         op = self.kernel.ops[at]
-        if not joins(op) or _in_lx(self.kernel, op) <= self.room:
+        if not joins(op) or _bytes_used(self.kernel, op) <= self.room:
             return None
         inside = (a.buffer for a in op.accesses() if self.kernel.buffers[a.buffer].kind == "internal")
         large = max(inside, key=lambda name: _bytes(self.kernel, name))
@@ -107,7 +90,7 @@ class _Tiler:
         self.seen.add(large)
         return next((i for i, each in enumerate(self.kernel.ops) if each.out.buffer == large and joins(each)), None)
 
-    def _best(self, seed: int) -> tuple[_Tiling | None, Kernel]:
+    def _best(self, seed: int) -> tuple[Tiling | None, Kernel]:
         """The fastest way to tile the chains around an op, if one is worth it, and the kernel with loops to match."""
         refined = replace(self.kernel, buffers=dict(self.kernel.buffers), ops=list(self.kernel.ops))
         split_alike(refined, [at for at in near(refined, seed) if joins(refined.ops[at])])
@@ -118,20 +101,20 @@ class _Tiler:
         self.seen |= {refined.ops[at].out.buffer for at in shortest.loops}
         first, last = min(chain.first for chain in chains), max(chain.last for chain in chains)
         part = refined.part(first, last)
-        across = self._across(refined, shortest)
-        key = repr((_anonymous(part, self.given), seed - first, across))
+        kept_across = self._kept_across(refined, shortest)
+        key = repr((_anonymous(part, self.given), seed - first, kept_across))
         if key not in self.chosen:
             whole = replace(part, ops=self.kernel.ops[first : last + 1])
-            self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains], across)
+            self.chosen[key] = self._fastest(whole, part, [chain.moved(-first) for chain in chains], kept_across)
         best = self.chosen[key]
         if best is None:
             return None, refined
         best = best.moved(first)
-        return best, replace(refined, ops=_split_inside(best, self.kernel.ops, refined.ops))
+        return best, replace(refined, ops=split_inside(best, self.kernel.ops, refined.ops))
 
-    def _across(self, kernel: Kernel, chain: Chain) -> int:
-        """Bytes that may be in LX besides: what all iterations of a chain need, and what ops shortly before it make for
-        ops shortly behind it."""
+    def _kept_across(self, kernel: Kernel, chain: Chain) -> int:
+        """Bytes that may be in LX besides the tiles: what all iterations of a chain need, and what ops shortly before
+        it make for ops shortly behind it."""
         first, last = near(kernel, chain.first).start, near(kernel, chain.last).stop
         made = {op.out.buffer for op in kernel.ops[first : chain.first]}
         made |= {kernel.ops[at].out.buffer for at in chain.before}
@@ -152,16 +135,17 @@ class _Tiler:
         return [_around(chain, seed, ops) for ops, chain in large if 2 * len(ops) > most]
 
     def _large(self, kernel: Kernel, chain: Chain) -> list[int]:
-        """Ops that have no room in LX for what they show."""
-        return [at for at in sorted(chain.loops) if _in_lx(kernel, kernel.ops[at]) > self.room]
+        """Ops whose operands have no room in LX."""
+        return [at for at in sorted(chain.loops) if _bytes_used(kernel, kernel.ops[at]) > self.room]
 
-    def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain], across: int) -> _Tiling | None:
-        """Of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones."""
-        limit = time = WORTH * self._time(whole, whole, None)
+    def _fastest(self, whole: Kernel, part: Kernel, chains: list[Chain], kept_across: int) -> Tiling | None:
+        """The fastest of the ways that seem to fit, each in the largest tiles and, where these help, in smaller ones;
+        None if none is worth it. ``part``: the ops with loops to match, ``whole``: as they were."""
+        limit = time = WORTH * self._us(whole, whole, None)
         best = None
-        for tilings in self._tilings(part, chains, across):
+        for tilings in self._tilings(part, chains, kept_across):
             for tiling in tilings:
-                now = self._time(whole, part, tiling) if self._least(part, tiling) < time else limit
+                now = self._us(whole, part, tiling) if self._least_us(part, tiling) < time else limit
                 if now < time:
                     time, best = now, tiling
                 if now >= limit:
@@ -169,33 +153,35 @@ class _Tiler:
         if best is not None:
             large = self._large(part, best.loops[0][0])
             shorter = best.within(large[0], large[-1]) if len(large) > 1 else best
-            if shorter != best and self._time(whole, part, shorter) < time:
+            if shorter != best and self._us(whole, part, shorter) < time:
                 best = shorter
         return best
 
-    def _tilings(self, kernel: Kernel, chains: list[Chain], across: int) -> Iterator[list[_Tiling]]:
+    def _tilings(self, kernel: Kernel, chains: list[Chain], kept_across: int) -> Iterator[list[Tiling]]:
         """One dimension in tiles; where not even single rows of it are small enough, the next one inside it too."""
         outer: list[Chain] = []
         for chain in chains:
-            yield self._in(kernel, [chain], across)
-            if outer and (nested := self._in(kernel, [*outer, chain], across)):
+            alone = self._largest_tiles(kernel, [chain], kept_across)
+            yield alone
+            if outer and (nested := self._largest_tiles(kernel, [*outer, chain], kept_across)):
                 yield nested
                 outer = []
-            elif len(outer) < NESTED - 1 and not self._in(kernel, [chain], across):
+            elif len(outer) < NESTED - 1 and not alone:
                 outer = [*outer, chain]
 
-    def _in(self, kernel: Kernel, chains: list[Chain], across: int) -> list[_Tiling]:
+    def _largest_tiles(self, kernel: Kernel, chains: list[Chain], kept_across: int) -> list[Tiling]:
         """The largest tiles along the last chain, in single rows of the others, that seem to fit."""
         together = alike(kernel, chains)
         if together is None:
             return []
         loops = [(each, _rows(kernel, each)) for each in together]
-        tilings = (_Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
-        return [each for each in tilings if each.iterations <= MOST_ITERATIONS and self._fits(kernel, each, across)][
-            :SIZES
-        ]
+        tilings = (Tiling((*loops[:-1], (together[-1], n))) for n in _divisors(loops[-1][1]))
+        fitting = (
+            each for each in tilings if each.iterations <= MOST_ITERATIONS and self._fits(kernel, each, kept_across)
+        )
+        return list(islice(fitting, SIZES))
 
-    def _least(self, kernel: Kernel, tiling: _Tiling) -> float:
+    def _least_us(self, kernel: Kernel, tiling: Tiling) -> float:
         """Microseconds that these tiles cost at least: their iterations, and the arguments that each reads again."""
         again: dict[str, int] = {}
         for at in tiling.loops[0][0].loops:
@@ -209,98 +195,23 @@ class _Tiler:
         iteration = card["turn_fixed_us"] + sum(again.values()) / card["dram_gb_per_s"] / 1000
         return float((tiling.iterations - 1) * iteration)
 
-    def _fits(self, kernel: Kernel, tiling: _Tiling, across: int) -> bool:
+    def _fits(self, kernel: Kernel, tiling: Tiling, kept_across: int) -> bool:
         """Whether at every op there is room for what its tile makes and reads, as far as that is the chain's own, next
         to what may be kept in LX from before the chain to behind it."""
-        inside = tiling.loops[0][0].loops
-        own = _own(kernel, set(inside))
-        room = max(self.room - across, self.room // 4) * tiling.iterations
-        return all(_in_lx(kernel, kernel.ops[at], own) <= room for at in inside)
+        own = _own(kernel, set(tiling.inside))
+        room = max(self.room - kept_across, self.room // 4) * tiling.iterations
+        return all(_bytes_used(kernel, kernel.ops[at], own) <= room for at in tiling.inside)
 
-    def _time(self, whole: Kernel, part: Kernel, tiling: _Tiling | None) -> float:
+    def _us(self, whole: Kernel, part: Kernel, tiling: Tiling | None) -> float:
         """Microseconds of a part of the kernel, planned by itself; infinite where it cannot be tiled so."""
         kernel = Kernel(whole.name, dict(whole.buffers), list(whole.ops))
         try:
             if tiling is not None:
-                kernel.ops = _split_inside(tiling, whole.ops, part.ops)
-                tile_run(kernel, tiling, SCOPES)
-            return _microseconds(kernel, self.given)
+                kernel.ops = split_inside(tiling, whole.ops, part.ops)
+                add_tile_loops(kernel, tiling, SCOPES)
+            return modelled_us(kernel, self.given)
         except (Unsupported, NotAligned):
             return float("inf")
-
-
-def tile_run(kernel: Kernel, tiling: _Tiling, scope: int) -> None:
-    """Puts the loops of a tiling around its ops. Raises Unsupported where what one tile makes another would read."""
-    chains = [chain for chain, _ in tiling.loops]
-    inside, before = sorted(chains[0].loops), sorted(chains[0].before)
-    names = [f"{number}" for number in range(len(chains))]
-    tiles = tuple(
-        (scope + i, name, count) for i, (name, (_, count)) in enumerate(zip(names, tiling.loops, strict=True))
-    )
-    ops = []
-    for at in inside:
-        of_loop = {chain.loops[at]: name for chain, name in zip(chains, names, strict=True)}
-        ops.append(replace(kernel.ops[at], names=tuple(of_loop.get(i, "") for i in range(len(kernel.ops[at].sizes)))))
-    first, last = inside[0], inside[-1]
-    kernel.ops[first : last + 1] = [*(kernel.ops[at] for at in before), *ops]
-    positions = list(range(first + len(before), last + 1))
-    for _, name, count in tiles:
-        check_tiles(kernel, positions, name, count)
-    for at in positions:
-        _cut_buffer(kernel, kernel.ops[at])
-    tile(kernel, tiles, positions)
-
-
-def _split_inside(tiling: _Tiling, whole: list[LoopOp], split: list[LoopOp]) -> list[LoopOp]:
-    """The ops of a tiling with their loops split, all others as they were."""
-    inside = tiling.loops[0][0].loops
-    return [split[at] if at in inside else whole[at] for at in range(len(whole))]
-
-
-def _cut_buffer(kernel: Kernel, op: LoopOp) -> None:
-    """What an op makes gets a dimension for every loop that will be tiled."""
-    buffer = kernel.buffers[op.out.buffer]
-    if buffer.kind != "internal" or buffer.order is not None:
-        return
-    dims = list(zip(buffer.size, buffer.stride, strict=True))
-    for name, n, stride in zip(op.names, op.sizes, op.out.strides, strict=True):
-        for unit in (stride, stride * n) if name and n > 1 else ():
-            dims = [part for dim in dims for part in _cut(*dim, unit)]
-    size, strides = zip(*dims, strict=True) if dims else ((), ())
-    kernel.buffers[buffer.name] = replace(buffer, size=size, stride=strides)
-
-
-def _cut(n: int, stride: int, unit: int) -> list[tuple[int, int]]:
-    inner = unit // stride if stride > 0 else 0
-    if inner * stride == unit and 1 < inner < n and n % inner == 0:
-        return [(n // inner, unit), (inner, stride)]
-    return [(n, stride)]
-
-
-def _microseconds(kernel: Kernel, given: Plan) -> float:
-    layouts = {name: _layout(buffer, given) for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
-    plan = given.of(kernel, layouts)
-    tile_products(plan)
-    propagate_layouts(plan)
-    insert_restickify(plan)
-    lift_ops(plan)
-    with config.patch(plan_bound=False):
-        divide_work(plan)
-    plan_scratchpad(plan)
-    costs = Costs(plan)
-    total = 0.0
-    for op in plan.device_ops:
-        in_lx = tuple(access.buffer in plan.lx for access in op.accesses())
-        time = relayout_us(plan, op) if op.across else costs.time(op, op.slices, in_lx)
-        total += prod(count for _, count in op.loop_op.tile_loops) * time
-    card = description.constants()
-    for loops, _ in groupby(plan.device_ops, key=lambda op: op.loop_op.tile_loops):
-        total += (prod(count for _, count in loops) - 1) * card["turn_fixed_us"]
-    return total
-
-
-def _layout(buffer: Buffer, given: Plan) -> SpyreTensorLayout:
-    return given.layouts.get(buffer.name) or dense_layout(buffer)
 
 
 def _anonymous(kernel: Kernel, given: Plan) -> object:
@@ -337,14 +248,14 @@ def _divisors(n: int) -> list[int]:
 
 
 def _own(kernel: Kernel, inside: set[int]) -> set[str]:
-    """Buffers that the ops make and nothing else shows."""
+    """Buffers that the ops make and nothing else uses."""
     outside = {n for at, op in enumerate(kernel.ops) if at not in inside for n in (op.out.buffer, *op.reads())}
     made = {kernel.ops[at].out.buffer for at in inside}
     return {name for name in made - outside if kernel.buffers[name].kind == "internal"}
 
 
-def _in_lx(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
-    """Bytes inside the kernel that an op shows; a pointwise result takes the place of an operand as large as it."""
+def _bytes_used(kernel: Kernel, op: LoopOp, among: set[str] | None = None) -> int:
+    """Bytes of the internal buffers that an op uses; a pointwise result takes the place of an operand of its size."""
     names = {access.buffer for access in op.accesses() if kernel.buffers[access.buffer].kind == "internal"}
     sizes = {name: _bytes(kernel, name) for name in names if among is None or name in among}
     if op.row.is_pointwise and op.out.buffer in sizes:

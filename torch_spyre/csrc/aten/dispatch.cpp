@@ -14,6 +14,7 @@
 #include "aten/fallback_policy.h"
 #include "aten/host_fallback.h"
 #include "aten/op_call.h"
+#include "aten/op_listener.h"
 #include "aten/sparse_and_nested.h"
 #include "runtime/calls/origin.h"
 #include "runtime/device/device.h"
@@ -67,13 +68,12 @@ void dispatch_op(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(functional_overload(op.schema()));  // the one that users know
   const OriginScope origin(interned(name));
   const FallbackMode mode = fallback_mode();
-  TORCH_CHECK_NOT_IMPLEMENTED(mode != FallbackMode::error, name,
-                              " has no kernel on the card yet, and falling back to the CPU is an error now "
-                              "(torch.spyre.fallback('warn') allows it).",
-                              reason);
+  if (mode == FallbackMode::error) refuse_fallback(name, reason);
   TORCH_CHECK(!op.hasTag(at::Tag::dynamic_output_shape) || card(-1).mode() != spyre::Mode::timing, name,
               " gives a result whose shape depends on values, and SPYRE_CARD=timing computes none");
+  notify_op_listener(OpEvent::begins, name, nullptr, reason);
   run_on_host(op, stack, device, /*fills_self=*/false, [&] { report_fallback(name, reason, mode); });
+  notify_op_listener(OpEvent::ends, name, nullptr, reason);
 }
 
 void generate_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

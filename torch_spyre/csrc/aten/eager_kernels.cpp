@@ -86,7 +86,7 @@ void run(const EagerKernel& kernel, const CallSignature& call, size_t arguments,
     for (const at::Tensor& output : outputs) tensors.push_back(&output);
     launch_jobplan(kernel.plan, tensors, scalars);
     launched.fetch_add(1, std::memory_order_relaxed);
-    notify_op_listener(*kernel.op, kernel.plan, "");
+    notify_op_listener(OpEvent::launched, *kernel.op, kernel.plan, "");
   }
   for (const auto& [target, source] : kernel.copies) call.tensors[target]->copy_(outputs[source]);
   c10::SmallVector<c10::IValue, 4> results;

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <set>
 
-#include "aten/op_listener.h"
 #include "runtime/calls/blocking.h"
 #include "runtime/calls/logging.h"
 
@@ -17,7 +16,7 @@ namespace {
 
 std::mutex mutex;
 std::map<std::string, int64_t> counts;
-std::set<std::string> warned;
+std::set<std::string> warned, refused;
 std::atomic<FallbackMode> mode{[] {
   const char* value = std::getenv("TORCH_SPYRE_FALLBACK_WARN");
   return value && std::string(value) == "0" ? FallbackMode::count : FallbackMode::warn;
@@ -48,6 +47,21 @@ void reset_fallback_counts() {
   std::lock_guard lock(mutex);
   counts.clear();
   warned.clear();
+  refused.clear();
+}
+
+void refuse_fallback(const std::string& op, const std::string& reason) {
+  bool first = false;
+  {
+    std::lock_guard lock(mutex);
+    first = refused.insert(op).second;
+  }
+  const std::string text = op +
+                           " has no kernel on the card yet, and falling back to the CPU is an error now "
+                           "(torch.spyre.fallback('warn') allows it)." +
+                           reason;
+  if (first) tell_listeners("NotImplementedError", text.c_str(), op);
+  TORCH_CHECK_NOT_IMPLEMENTED(false, text);
 }
 
 void report_fallback(const std::string& op, const std::string& reason, FallbackMode now) {
@@ -70,7 +84,6 @@ void report_fallback(const std::string& op, const std::string& reason, FallbackM
     ++counts[op];
   }
   if (logging_enabled()) log_line("CPU fallback: " + op);
-  notify_op_listener(op, nullptr, reason);
 }
 
 }  // namespace torch_spyre

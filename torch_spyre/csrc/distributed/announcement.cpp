@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace torch_spyre::distributed {
 
@@ -40,6 +41,11 @@ std::vector<std::byte> Announcement::bytes(int members) const {
   wire.failed = failed;
   wire.rank_of_shape = static_cast<uint8_t>(std::min(shape.size(), size_t{255}));
   std::copy_n(shape.begin(), std::min(shape.size(), kShape), wire.shape);
+  // Of long ones, as those of several tensors, the last place has a digest.
+  if (shape.size() > kShape)
+    wire.shape[kShape - 1] = std::accumulate(shape.begin(), shape.end(), int64_t{0}, [](int64_t digest, int64_t size) {
+      return static_cast<int64_t>(static_cast<uint64_t>(digest) * 0x100000001b3 + static_cast<uint64_t>(size) + 1);
+    });
   std::strncpy(wire.title, title.c_str(), kTitle - 1);
   std::memcpy(result.data(), &wire, sizeof(wire));
   auto* counts = reinterpret_cast<int64_t*>(result.data() + sizeof(wire));

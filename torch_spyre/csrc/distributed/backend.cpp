@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <numeric>
 #include <sstream>
 
@@ -165,44 +166,40 @@ struct SpyreCCL::Call {
   }
 };
 
-namespace {
-
-std::shared_ptr<Members> members_of(const std::vector<int64_t>& global_ranks, int rank,
-                                    const std::function<std::unique_ptr<Connection>(std::vector<std::string>)>& make) {
-  TORCH_CHECK(global_ranks.size() <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ",
-              global_ranks.size());
-  const std::vector<std::string> names = names_of(global_ranks);
-  std::unique_ptr<Connection> connection;
-  run_blocking([&] { connection = make(names); });
-  return std::make_shared<Members>(std::move(connection), rank, names);
-}
-
-}  // namespace
-
-SpyreCCL::SpyreCCL(std::shared_ptr<Members> members, milliseconds timeout, const std::vector<int64_t>& global_ranks)
-    : Backend(members->rank, members->size()),
+SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
+                   const std::vector<int64_t>& global_ranks, const std::string& version, GlooFactory make_gloo)
+    : Backend(rank, size),
       options_(c10::make_intrusive<Options>(timeout)),
-      members_(std::move(members)) {
+      version_(version),
+      make_gloo_(std::move(make_gloo)),
+      members_([&] {
+        TORCH_CHECK(size <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ", size);
+        const std::vector<std::string> names = names_of(global_ranks);
+        std::unique_ptr<Connection> connection;
+        run_blocking([&] {
+          connection = make_gloo_ ? std::make_unique<Connection>(
+                                        store, rank, size, static_cast<int>(global_ranks[rank]), names, version,
+                                        [=, this] { return make_gloo_(store, rank, size, timeout); })
+                                  : std::make_unique<Connection>(rank, names);
+        });
+        return std::make_shared<Members>(std::move(connection), rank, names);
+      }()),
+      monitored_barrier_(store, rank, names_of(global_ranks)) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   lane_ = std::make_unique<Lane>(members_);
   messages_ = std::make_unique<Messages>(members_);
 }
 
-SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
-                   const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
-    : SpyreCCL(members_of(global_ranks, rank,
-                          [&](std::vector<std::string> names) {
-                            return std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]),
-                                                                std::move(names), version, std::move(make_gloo));
-                          }),
-               timeout, global_ranks) {}
-
-SpyreCCL::SpyreCCL(int rank, milliseconds timeout, const std::vector<int64_t>& global_ranks)
-    : SpyreCCL(members_of(global_ranks, rank,
-                          [&](std::vector<std::string> names) {
-                            return std::make_unique<Connection>(rank, std::move(names));
-                          }),
-               timeout, global_ranks) {}
+c10::intrusive_ptr<c10d::Backend> SpyreCCL::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::vector<int>& ranks,
+                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), getRank());
+  if (own == ranks.end()) return nullptr;
+  std::vector<int64_t> global_ranks;
+  for (const int rank : ranks) global_ranks.push_back(static_cast<int64_t>(options_->global_ranks_in_group.at(rank)));
+  return c10::make_intrusive<SpyreCCL>(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                                       options->timeout, global_ranks, version_, make_gloo_);
+}
 
 // The threads may need the GIL, and wait for other members until they are told not to.
 SpyreCCL::~SpyreCCL() {
@@ -699,12 +696,18 @@ SpyreCCL::WorkPointer SpyreCCL::barrier(const c10d::BarrierOptions& options) {
   return start(std::move(call));
 }
 
-void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool) { barrier(options)->wait(kNoTimeout); }
+void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  ++calls_;
+  run_blocking(
+      [&] { monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted); });
+}
 
 SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType op, const at::Tensor& tensor) {
   ++calls_;
+  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which
+  // programs ask for the sender, or whether it is complete.
   auto work = c10::make_intrusive<SpyreWork>(getRank(), op, tensor.device().index(), std::vector{std::move(pending)},
-                                             Tensors{tensor}, false);
+                                             Tensors{tensor}, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -718,7 +721,7 @@ SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
   check_not_lone("send");
   const at::Tensor& tensor = only(tensors, "send");
   check(tensor, "send");
-  TORCH_CHECK(to >= 0 && to < getSize() && to != getRank(), "send: there is no other member ", to);
+  TORCH_CHECK(to >= 0 && to < getSize(), "send: there is no member ", to);
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = messages_->send(tensor.device().index(), tensor, to, tag, options_->timeout); });
   return message(std::move(pending), OpType::SEND, tensor);
@@ -728,7 +731,7 @@ SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
   check_not_lone("recv");
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
-  TORCH_CHECK(from >= 0 && from < getSize() && from != getRank(), "recv: there is no other member ", from);
+  TORCH_CHECK(from >= 0 && from < getSize(), "recv: there is no member ", from);
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = messages_->receive(tensor.device().index(), tensor, from, tag, options_->timeout); });
   return message(std::move(pending), OpType::RECV, tensor);

@@ -5,6 +5,7 @@
 
 #include "distributed/group.h"
 #include "distributed/messages.h"
+#include "distributed/monitored_barrier.h"
 #include "distributed/work.h"
 
 namespace torch_spyre::distributed {
@@ -20,17 +21,23 @@ class SpyreCCL final : public c10d::Backend {
   using Lists = std::vector<Tensors>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  // `global_ranks` are the members' ranks in the whole program, for messages.
+  // Makes a Gloo backend for a group, and for the groups that it is split into.
+  using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>&, int rank,
+                                                                      int size, milliseconds timeout)>;
+
+  // `global_ranks` are the members' ranks in the whole program, for messages. Without `make_gloo` the group is lone: in
+  // timing mode, this process stands for all of its members.
   SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
-           const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo);
-  // Of a lone group, in timing mode: this process stands for all of its members.
-  SpyreCCL(int rank, milliseconds timeout, const std::vector<int64_t>& global_ranks);
+           const std::vector<int64_t>& global_ranks, const std::string& version, GlooFactory make_gloo);
   ~SpyreCCL() override;
 
   const std::string getBackendName() const override { return kBackendName; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   void setTimeout(milliseconds timeout) override { options_->timeout = timeout; }
   bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
@@ -68,7 +75,6 @@ class SpyreCCL final : public c10d::Backend {
   int64_t calls() const { return calls_; }  // of any kind, since the beginning
 
  private:
-  SpyreCCL(std::shared_ptr<Members> members, milliseconds timeout, const std::vector<int64_t>& global_ranks);
   struct Call;
   WorkPointer start(Call call);
   void check_not_lone(const char* what) const;
@@ -76,9 +82,12 @@ class SpyreCCL final : public c10d::Backend {
   milliseconds timeout_of(milliseconds asked) const { return asked.count() < 0 ? options_->timeout : asked; }
 
   const c10::intrusive_ptr<Options> options_;
+  const std::string version_;
+  const GlooFactory make_gloo_;
   const std::shared_ptr<Members> members_;
   std::unique_ptr<Lane> lane_;
   std::unique_ptr<Messages> messages_;
+  MonitoredBarrier monitored_barrier_;
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<SpyreWork>> coalesced_;
   std::atomic<int64_t> calls_{0};

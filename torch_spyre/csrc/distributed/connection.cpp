@@ -33,6 +33,13 @@ void set(c10d::Store& store, const std::string& key, const std::string& value) {
   store.set(key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
+std::unique_ptr<spyre::SharedGroup> own_segment(int rank, int size) {
+  std::random_device random;
+  const uint64_t token = (uint64_t{random()} << 32) | random();
+  return std::make_unique<spyre::SharedGroup>(
+      rank, size, spyre::SharedSegment::create(spyre::SharedGroup::segment_bytes(size), token));
+}
+
 // Where the members' cards are, as the hardware description counts places. Software cards that all have one index are
 // counted as their members are.
 std::vector<int> places(const std::vector<Identity>& members) {
@@ -55,12 +62,13 @@ std::vector<int> places(const std::vector<Identity>& members) {
 
 Connection::Connection(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int global_rank,
                        std::vector<std::string> names, const std::string& version, MakeGloo make_gloo)
-    : store_(store->clone()), rank_(rank), size_(size), names_(std::move(names)), make_gloo_(std::move(make_gloo)) {
-  std::random_device random;
-  const uint64_t token = (uint64_t{random()} << 32) | random();
-  auto own = spyre::SharedSegment::create(spyre::SharedGroup::segment_bytes(size), token);
-  const Identity identity{this_card_identity(global_rank, version), own.address()};
-  shared_ = std::make_unique<spyre::SharedGroup>(rank, size, std::move(own));
+    : store_(store->clone()),
+      rank_(rank),
+      size_(size),
+      names_(std::move(names)),
+      make_gloo_(std::move(make_gloo)),
+      shared_(own_segment(rank, size)) {
+  const Identity identity{this_card_identity(global_rank, version), shared_->own_address()};
   set(*store_, key_of(rank), identity.text());
 }
 
@@ -77,7 +85,7 @@ Connection::~Connection() = default;
 
 void Connection::connect(const Patience& patience, const std::function<void(int peer)>& waits_for) {
   const std::lock_guard lock(connecting_);
-  if (channels_ || is_lone()) return;
+  if (connected_ || is_lone()) return;
   std::vector<Identity> members(size_);
   for (int rank = 0; rank < size_; ++rank) {
     waits_for(rank);
@@ -104,36 +112,31 @@ void Connection::connect(const Patience& patience, const std::function<void(int 
   set(*store_, shares_key_of(rank_), shares);
   for (int rank = 0; rank < size_; ++rank) {
     waits_for(rank);
-    if (get(*store_, shares_key_of(rank), patience) != "yes") shares = "no";
+    const Patience alive = [&] {
+      patience();
+      if (rank != rank_ && shared_->is_joined(rank) && shared_->is_gone(rank))
+        throw spyre::CollectiveFailed("the process of " + names_[rank] + " has ended");
+    };
+    if (get(*store_, shares_key_of(rank), alive) != "yes") shares = "no";
   }
   if (shares == "yes") {
     channels_ = std::make_unique<spyre::SharedChannels>(*shared_);
-    return;
+  } else {
+    gloo_ = make_gloo_();
+    channels_ = std::make_unique<GlooChannels>(gloo_, rank_, size_);
   }
-  shared_.reset();
-  gloo_ = make_gloo_();
-  channels_ = std::make_unique<GlooChannels>(gloo_, rank_, size_);
+  shares_ = shares == "yes";
+  connected_ = true;
 }
 
-uint32_t Connection::rings(spyre::Lane lane) { return shared_ ? shared_->doorbell(lane).rings() : 0; }
+uint32_t Connection::rings(spyre::Lane lane) { return shared_->doorbell(lane).rings(); }
+void Connection::wait(spyre::Lane lane, uint32_t seen) { shared_->doorbell(lane).wait(seen); }
+void Connection::wake(spyre::Lane lane) { shared_->doorbell(lane).ring(); }
 
-void Connection::wait(spyre::Lane lane, uint32_t seen) {
-  if (shared_)
-    shared_->doorbell(lane).wait(seen);
-  else
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-void Connection::wake(spyre::Lane lane) {
-  if (shared_) shared_->doorbell(lane).ring();
-}
-
-void Connection::fail(const std::string& reason) {
-  if (shared_) shared_->fail(reason);
-}
+void Connection::fail(const std::string& reason) { shared_->fail(reason); }
 
 std::string Connection::failure() const {
-  if (!shared_ || !channels_) return "";
+  if (!shares_) return "";
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     if (const auto reason = shared_->failure(rank)) return names_[rank] + " has given up: " + *reason;

@@ -2,6 +2,7 @@
 // hosts.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,8 +37,8 @@ class Connection {
 
   // Once connected.
   spyre::Channels& channels() { return *channels_; }
-  const std::vector<int>& cards() const { return cards_; }  // their places, by rank
-  spyre::SharedGroup* shared() { return shared_.get(); }    // null: not all are on this host
+  const std::vector<int>& cards() const { return cards_; }                    // their places, by rank
+  spyre::SharedGroup* shared() { return shares_ ? shared_.get() : nullptr; }  // null: not all are on this host
   const c10::intrusive_ptr<c10d::Backend>& gloo() const { return gloo_; }
 
   // How often this member was woken, by itself or by another, and waiting for the next time, or a while.
@@ -56,7 +57,8 @@ class Connection {
   const std::vector<std::string> names_;
   const MakeGloo make_gloo_;
   std::mutex connecting_;
-  std::unique_ptr<spyre::SharedGroup> shared_;
+  std::atomic<bool> connected_{false}, shares_{false};
+  const std::unique_ptr<spyre::SharedGroup> shared_;
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::unique_ptr<spyre::Channels> channels_;
   std::vector<int> cards_;

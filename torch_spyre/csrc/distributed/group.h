@@ -95,6 +95,7 @@ class Lane {
     std::shared_ptr<spyre::Exchange> exchange;  // null: nobody profiles
     std::shared_ptr<spyre::ModelledEnd> end;
     Deadline deadline{};
+    Deadline warning{};  // when a member that has not come is named
   };
   void work();
   void observe(Item& item);
@@ -102,9 +103,15 @@ class Lane {
   spyre::Picoseconds collective(const Item& item);
   void connect(const Item& item);
   std::vector<Announcement> announce(const Item& item, bool failed);
-  void check(const Item& item, int peer) const;
+  void check(const Item& item, int peer);
   void check_alive(const Item& item, int rank) const;
+  void warn_of_stragglers(const Item& item, int peer);
   [[noreturn]] void time_out(const Item& item, int peer) const;
+  // Whom the collective waits for, `peer` among them, and the others.
+  struct Absence {
+    std::vector<std::string> missing, present;
+  };
+  Absence absence(int peer) const;
   std::string call(const Item& item) const;
 
   const std::shared_ptr<Members> members_;
@@ -113,7 +120,8 @@ class Lane {
   spyre::Picoseconds time_ = 0;  // modelled, behind the last collective
   bool connected_ = false;
   bool announcing_ = false;
-  std::vector<bool> has_come_;  // to the collective under way
+  bool has_warned_ = false;     // of the collective under way
+  std::vector<bool> has_come_;  // to it
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,3 +1,4 @@
+#include <iostream>
 #include <sstream>
 
 #include "distributed/group.h"
@@ -18,6 +19,8 @@ Operand operand_of(const at::Tensor& tensor, spyre::Memory::Effect effect) {
   operand.view.layout = operand.layout.get();
   return operand;
 }
+
+constexpr milliseconds kStragglerTime{30'000};  // at most, until a member that has not come is named
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -52,6 +55,10 @@ Lane::Lane(std::shared_ptr<Members> members)
     : members_(std::move(members)), number_(lanes++), has_come_(members_->size()), thread_([this] { work(); }) {}
 
 Lane::~Lane() {
+  if (spyre::Runtime::forked()) {  // a child has a copy of this, and none of the threads
+    thread_.detach();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -118,7 +125,10 @@ void Lane::work() {
     items_.pop_front();
     busy_ = true;
     lock.unlock();
-    item->deadline = std::chrono::steady_clock::now() + item->request.timeout;
+    const auto now = std::chrono::steady_clock::now();
+    item->deadline = now + item->request.timeout;
+    item->warning = now + std::min(kStragglerTime, item->request.timeout / 4);
+    has_warned_ = false;
     carry_out(*item);
     item.reset();
     lock.lock();
@@ -198,6 +208,7 @@ void Lane::connect(const Item& item) {
   members_->connection->connect(
       [&] {
         check(item, -1);
+        warn_of_stragglers(item, awaited);
         if (std::chrono::steady_clock::now() > item.deadline) time_out(item, awaited);
       },
       [&](int peer) { awaited = peer; });
@@ -223,7 +234,7 @@ std::vector<Announcement> Lane::announce(const Item& item, bool failed) {
     channels.send(to, length);
   }
   std::vector<Announcement> all(size);
-  all[rank] = std::move(mine);
+  all[rank] = Announcement::from(bytes.data(), size);  // as the others see it
   for (int turn = 1; turn < size; ++turn) {
     const int from = (rank + turn) % size;
     all[from] = Announcement::from(channels.receive(from, length), size);
@@ -235,7 +246,7 @@ std::vector<Announcement> Lane::announce(const Item& item, bool failed) {
 }
 
 // Throws where waiting for a member, or any, has no point.
-void Lane::check(const Item& item, int peer) const {
+void Lane::check(const Item& item, int peer) {
   if (item.card->engine().interrupts() != item.interrupts) {
     members_->fail("it was interrupted");
     throw CollectiveFailed(call(item) + ": interrupted");
@@ -245,6 +256,7 @@ void Lane::check(const Item& item, int peer) const {
   if (peer < 0) return;
   for (int rank = 0; rank < members_->size(); ++rank)
     if (rank == peer || (announcing_ && !has_come_[rank])) check_alive(item, rank);
+  warn_of_stragglers(item, peer);
   if (std::chrono::steady_clock::now() > item.deadline) time_out(item, peer);
 }
 
@@ -256,18 +268,36 @@ void Lane::check_alive(const Item& item, int rank) const {
   throw CollectiveFailed(call(item) + ": " + reason);
 }
 
-void Lane::time_out(const Item& item, int peer) const {
+Lane::Absence Lane::absence(int peer) const {
   const spyre::SharedGroup* shared = members_->connection->shared();
-  std::vector<std::string> missing, present;
+  Absence result;
   for (int rank = 0; rank < members_->size(); ++rank) {
     if (rank == members_->rank) continue;
     const bool here = connected_ && (!announcing_ || has_come_[rank] ||
                                      (shared && shared->has_message(spyre::Lane::collectives, rank)));
-    (here && rank != peer ? present : missing).push_back(members_->names[rank]);
+    (here && rank != peer ? result.present : result.missing).push_back(members_->names[rank]);
   }
+  return result;
+}
+
+void Lane::warn_of_stragglers(const Item& item, int peer) {
+  if (has_warned_ || std::chrono::steady_clock::now() < item.warning) return;
+  has_warned_ = true;
+  const auto waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - item.deadline) +
+                      std::chrono::duration<double>(item.request.timeout);
   std::ostringstream out;
-  out << call(item) << ": " << listed(missing) << (announcing_ || !connected_ ? " did not join" : " did not go on")
-      << " within " << static_cast<double>(item.request.timeout.count()) / 1000 << " s; " << listed(present) << " did";
+  out.precision(2);
+  out << "spyreccl: " << call(item) << " waits for " << listed(absence(peer).missing) << " since " << waited.count()
+      << " s; it times out after " << std::chrono::duration<double>(item.request.timeout).count() << " s\n";
+  std::cerr << out.str() << std::flush;
+}
+
+void Lane::time_out(const Item& item, int peer) const {
+  const auto [missing, present] = absence(peer);
+  std::ostringstream out;
+  out << call(item) << ": Timed out after " << static_cast<double>(item.request.timeout.count()) / 1000
+      << " s: " << listed(missing) << (announcing_ || !connected_ ? " did not join" : " did not go on") << "; "
+      << listed(present) << " did";
   members_->fail(listed(missing) + " did not join " + item.request.announcement.title + " in time");
   throw CollectiveFailed(out.str());
 }

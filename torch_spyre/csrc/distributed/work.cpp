@@ -8,9 +8,60 @@
 
 namespace torch_spyre::distributed {
 
+namespace {
+
+// PyTorch's profiler names collectives by backend and call.
+const char* title_of(c10d::OpType op) {
+  using c10d::OpType;
+  switch (op) {
+    case OpType::BROADCAST:
+      return "spyreccl:broadcast";
+    case OpType::ALLREDUCE:
+    case OpType::ALLREDUCE_COALESCED:
+      return "spyreccl:all_reduce";
+    case OpType::REDUCE:
+      return "spyreccl:reduce";
+    case OpType::ALLGATHER:
+      return "spyreccl:all_gather";
+    case OpType::_ALLGATHER_BASE:
+      return "spyreccl:_all_gather_base";
+    case OpType::GATHER:
+      return "spyreccl:gather";
+    case OpType::SCATTER:
+      return "spyreccl:scatter";
+    case OpType::REDUCE_SCATTER:
+      return "spyreccl:reduce_scatter";
+    case OpType::_REDUCE_SCATTER_BASE:
+      return "spyreccl:_reduce_scatter_base";
+    case OpType::ALLTOALL:
+    case OpType::ALLTOALL_BASE:
+      return "spyreccl:all_to_all";
+    case OpType::SEND:
+      return "spyreccl:send";
+    case OpType::RECV:
+      return "spyreccl:recv";
+    case OpType::RECVANYSOURCE:
+      return "spyreccl:recvAnySource";
+    case OpType::BARRIER:
+      return "spyreccl:barrier";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
 SpyreWork::SpyreWork(int rank, c10d::OpType op, c10::DeviceIndex device, std::vector<std::shared_ptr<Pending>> pending,
                      std::vector<at::Tensor> outputs, bool blocks)
-    : Work(rank, op), device_(device), pending_(std::move(pending)), outputs_(std::move(outputs)), blocks_(blocks) {}
+    : Work(rank, op, title_of(op), outputs),
+      device_(device),
+      pending_(std::move(pending)),
+      outputs_(std::move(outputs)),
+      blocks_(blocks) {
+  // The profiler's row of the host ends here: what the card does has rows of its own.
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  recordFunctionEndCallback_ = nullptr;
+}
 
 bool SpyreWork::isCompleted() {
   spyre::Engine& engine = card(device_).engine();

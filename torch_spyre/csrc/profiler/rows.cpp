@@ -140,12 +140,13 @@ class Rows {
 
  private:
   // A call is inside of its op. PyTorch converts the counter of the processor with measurements of its own, and the two
-  // may differ by some tens of nanoseconds.
+  // may differ by some tens of nanoseconds. It ends before its op does, for readers in floating point.
   void settle_host_times(const Record& record) {
     begin_ns_ = unix_time_(record.begin);
     end_ns_ = std::max(unix_time_(record.end), begin_ns_ + 1);
     if (!linked_ || linked_->duration() < 1) return;
-    const int64_t first = linked_->timestamp(), last = first + linked_->duration();
+    const int64_t first = linked_->timestamp();
+    const int64_t last = first + std::max<int64_t>(linked_->duration() - kBetweenRows, 1);
     begin_ns_ = std::clamp(begin_ns_, first, last - 1);
     end_ns_ = std::clamp(end_ns_, begin_ns_ + 1, last);
   }

@@ -15,14 +15,14 @@ namespace {
 using distributed::SpyreCCL;
 
 // A function of Python that threads without the GIL may call, keep and let go of.
-distributed::MakeGloo without_gil(py::function function) {
+SpyreCCL::GlooFactory without_gil(py::function function) {
   const std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* gone) {
     const py::gil_scoped_acquire gil;
     delete gone;
   });
-  return [held] {
+  return [held](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
     const py::gil_scoped_acquire gil;
-    return (*held)().cast<c10::intrusive_ptr<c10d::Backend>>();
+    return (*held)(store, rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
   };
 }
 
@@ -33,9 +33,9 @@ c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store
                                        without_gil(std::move(make_gloo)));
 }
 
-c10::intrusive_ptr<SpyreCCL> create_lone(int rank, std::chrono::milliseconds timeout,
-                                         const std::vector<int64_t>& global_ranks) {
-  return c10::make_intrusive<SpyreCCL>(rank, timeout, global_ranks);
+c10::intrusive_ptr<SpyreCCL> create_lone(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks) {
+  return c10::make_intrusive<SpyreCCL>(store, rank, size, timeout, global_ranks, "", nullptr);
 }
 
 spyre::CollectiveKind kind_of(const std::string& wanted) {
@@ -61,11 +61,24 @@ std::vector<std::pair<std::string, double>> collective_times(const std::string& 
 
 void bind_distributed(py::module_& m) {
   const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
-  py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>>(m, "SpyreCCL", c10d.attr("Backend"))
-      .def_property_readonly("calls", &SpyreCCL::calls);
+  using Options = SpyreCCL::Options;
+  py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>> backend(m, "SpyreCCL", c10d.attr("Backend"));
+  py::class_<Options, c10::intrusive_ptr<Options>>(backend, "Options", c10d.attr("Backend").attr("Options"))
+      .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+  backend.def_property_readonly("options", &SpyreCCL::getBackendOptions)
+      .def_property_readonly("calls", &SpyreCCL::calls)
+      .def(
+          "monitored_barrier",
+          [](SpyreCCL& backend, std::optional<std::chrono::milliseconds> timeout, bool wait_all_ranks) {
+            c10d::BarrierOptions options;
+            if (timeout) options.timeout = *timeout;
+            backend.monitoredBarrier(options, wait_all_ranks);
+          },
+          py::arg("timeout") = py::none(), py::arg("wait_all_ranks") = false);
   m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
-  m.def("create_lone_spyreccl", &create_lone, py::arg("rank"), py::arg("timeout"), py::arg("global_ranks"));
+  m.def("create_lone_spyreccl", &create_lone, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+        py::arg("global_ranks"));
   m.def("collective_times", &collective_times, py::arg("kind"), py::arg("bytes"), py::arg("cards"));
   m.def(
       "limit_threads", [](int threads) { spyre::Runtime::get().engine().limit_threads(threads); },

@@ -60,10 +60,13 @@ class Run {
     if (!this.launched) this.launches = this.asIfLaunched();
     this.launches.sort((a, b) => a.start_us - b.start_us);
     for (const { kernel } of this.launches) ++this.kernels[kernel].launches;
-    this.streams = [...new Set(this.launches.map((launch) => launch.stream))].sort((a, b) => a - b);
-    this.begin = Math.min(0, ...this.launches.slice(0, 1).map((launch) => launch.start_us));
-    this.end =
-      this.launches.reduce((last, launch) => Math.max(last, launch.start_us + launch.us), raw.totals.us || 0) || 1;
+    this.eagerCalls = (raw.eager_calls || []).map((call) => ({ ...call, op: raw.eager[call.op] }));
+    this.eagerCalls.sort((a, b) => a.start_us - b.start_us);
+    const parts = [this.launches, this.eagerCalls];
+    this.streams = [...new Set(parts.flatMap((part) => part.map((each) => each.stream)))].sort((a, b) => a - b);
+    this.begin = Math.min(0, ...parts.flatMap((part) => part.slice(0, 1)).map((each) => each.start_us));
+    const last = (part) => part.reduce((end, each) => Math.max(end, each.start_us + each.us), 0);
+    this.end = Math.max(raw.totals.us || 0, ...parts.map(last)) || 1;
     this.steps = this.kernels.flatMap((kernel) => kernel.steps);
     this.stepsUs = this.steps.reduce((sum, step) => sum + step.totalUs, 0);
   }
@@ -224,6 +227,14 @@ class StepData {
   get source() {
     return this.run.source(this.raw.source);
   }
+  // The steps of the same OpSpec, one for each iteration of the tile loops around it.
+  get iterations() {
+    return this.raw.iteration ? this.kernel.steps.filter((step) => step.raw.spec === this.raw.spec) : [this];
+  }
+  get iterationText() {
+    const { iterations } = this;
+    return this.raw.iteration ? `, iteration ${iterations.indexOf(this) + 1} of ${iterations.length}` : "";
+  }
   get cores() {
     return this.coreCount ??= coresOf(this).length;
   }
@@ -265,7 +276,7 @@ class StepData {
       ["ATen", raw.aten || "–"],
       ["source", `${this.source.short} ${this.source.code}`.trim()],
       this.layer >= 0 && ["layer", String(this.layer)],
-      ["kernel", `${this.kernel.name}, step ${this.index}`],
+      ["kernel", `${this.kernel.name}, step ${this.index}${this.iterationText}`],
     ];
   }
 }

@@ -119,8 +119,9 @@ function coresOf({ extents, slices }) {
   return found;
 }
 
-// An OpSpec as it is printed: its symbols with their ranges and cores, and where its tensors are touched.
-function parseOpSpec(text) {
+// An OpSpec as it is printed: its symbols with their ranges and cores, and where its tensors are touched. In a tile loop
+// that depends on the iteration: the values of the loops' symbols.
+function parseOpSpec(text, iteration = {}) {
   const lines = text.split("\n").map((line) => line.trim()),
     head = lines.find((line) => / over \w+: \d+\/\d+/.test(line));
   if (!head) return null;
@@ -133,6 +134,12 @@ function parseOpSpec(text) {
   for (const line of lines) {
     const match = /^(?:in|out)\s+(\S+) \w+\[[\d, ]*\] at \[(.*)\](?: of core .*)?$/.exec(line);
     if (match) tensors.push({ places: match[1].split("+"), coordinates: splitAtCommas(match[2]).map(parseCoordinate) });
+  }
+  for (const coordinate of tensors.flatMap((tensor) => tensor.coordinates)) {
+    if (!coordinate) continue;
+    const around = coordinate.terms.filter(({ name }) => name in iteration);
+    coordinate.constant += around.reduce((sum, { name, factor }) => sum + factor * iteration[name], 0);
+    coordinate.terms = coordinate.terms.filter(({ name }) => !(name in iteration));
   }
   for (const tensor of tensors) {
     for (const coordinate of tensor.coordinates) {

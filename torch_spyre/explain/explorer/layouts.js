@@ -104,33 +104,42 @@ class StickMap {
     this.scroll.scrollTop = to(row * this.rowHeight, scrollHeight, clientHeight, this.full[1]);
   }
 
-  // The step whose cores are shown: the selected one, if it uses the buffer, or the first that does.
-  step() {
+  // The steps whose cores are shown: the selected one, if it uses the buffer, or the first that does, with the other
+  // iterations of its tile loop.
+  steps() {
     const uses = (step) =>
       step && step.kernel === this.kernel &&
       (step.raw.writes.includes(this.buffer.index) || step.raw.reads.includes(this.buffer.index));
-    return uses(theStep()) ? theStep() : this.kernel.steps.find(uses) || null;
+    if (uses(theStep())) return [theStep()];
+    const first = this.kernel.steps.find(uses);
+    return first ? first.iterations : [];
   }
 
-  // Where that step touches the buffer is in its OpSpec.
+  // Where those steps touch the buffer is in their OpSpec.
   async readCores() {
-    const step = this.step();
-    if (this.coreStep === step) return;
-    Object.assign(this, { coreStep: step, spec: null, tensor: null });
-    const spec = step && specOf(step), parsed = spec && parseOpSpec(await this.kernel.run.text(spec.text));
-    if (this.coreStep !== step || !parsed) return;
+    const steps = this.steps(), touches = [];
+    if (this.coreSteps?.length === steps.length && steps.every((step, i) => step === this.coreSteps[i])) return;
+    Object.assign(this, { coreSteps: steps, touches });
+    const spec = steps.length > 0 && specOf(steps[0]), text = spec && await this.kernel.run.text(spec.text);
+    if (this.touches !== touches || !text) return;
     const { place, address } = this.buffer, name = place === "argument" ? `arg${address}` : `${place}@${address}`;
-    const found = parsed.tensors.filter((tensor) => tensor.places.includes(name));
-    // In place, the written operand is the last of two.
-    Object.assign(this, {
-      spec: parsed,
-      tensor: (step.raw.writes.includes(this.buffer.index) ? found.at(-1) : found[0]) || null,
-    });
+    for (const step of steps) {
+      const parsed = parseOpSpec(text, step.raw.iteration);
+      const found = parsed ? parsed.tensors.filter((tensor) => tensor.places.includes(name)) : [];
+      // In place, the written operand is the last of two.
+      const tensor = step.raw.writes.includes(this.buffer.index) ? found.at(-1) : found[0];
+      if (tensor) touches.push({ step, spec: parsed, tensor });
+    }
     this.plot.redraw();
   }
 
-  coresOf(coordinates) {
-    return this.tensor ? coresAt(this.spec, this.tensor, coordinates) : null;
+  // The first of those steps that touches an element, and its cores there; null where none does.
+  touchOf(coordinates) {
+    for (const { step, spec, tensor } of this.touches) {
+      const cores = coresAt(spec, tensor, coordinates);
+      if (cores) return { step, cores };
+    }
+    return null;
   }
 
   draw(context, width, height) {
@@ -187,7 +196,7 @@ class StickMap {
     const base = (column * this.down + row) * this.perStick, tall = rowHeight - (cell > 3 ? 2 : rowHeight > 2 ? 1 : 0);
     let begin = 0, ink = null;
     const lanes = this.perStick,
-      cores = this.colouring === "core" ? this.coresOf(coordinatesAt(this.place, base)) : null;
+      cores = this.colouring === "core" ? this.touchOf(coordinatesAt(this.place, base))?.cores : null;
     for (let lane = 0; lane <= lanes; ++lane) {
       const next = lane < lanes ? this.ink(base + lane, cores) : undefined;
       if (next === ink && lane > 0) continue;
@@ -218,7 +227,7 @@ class StickMap {
     if (!found.element) return "padding";
     if (this.colouring === "core") {
       return cores
-        ? (cores.length > 1 && cores.length >= this.coreStep.cores ? colour("shared") : coreColour(cores[0]))
+        ? (cores.length > 1 && cores.length >= this.coreSteps[0].cores ? colour("shared") : coreColour(cores[0]))
         : colour("row-strong");
     }
     const { index } = found.element,
@@ -270,7 +279,7 @@ class StickMap {
   }
 
   facts(offset) {
-    const found = describeElement(this.place, offset), { buffer } = this, cores = this.coresOf(found.coordinates);
+    const found = describeElement(this.place, offset), { buffer } = this, touch = this.touchOf(found.coordinates);
     return [
       ["host index", found.element ? list(found.element.index) : "padding: holds no element"],
       found.element && ["host offset", whole(found.element.hostOffset)],
@@ -287,13 +296,13 @@ class StickMap {
             : `the buffer, pool ${hexadecimal(buffer.address + Math.floor(found.byte))}`
         }`,
       ],
-      this.tensor && [
+      this.touches.length > 0 && [
         "cores",
-        cores
-          ? `${cores.slice(0, 12).join(", ")}${
-            cores.length > 12 ? ` … (${cores.length})` : ""
-          } in step ${this.coreStep.index} ${this.coreStep.op}`
-          : `not touched by step ${this.coreStep.index}`,
+        touch
+          ? `${touch.cores.slice(0, 12).join(", ")}${
+            touch.cores.length > 12 ? ` … (${touch.cores.length})` : ""
+          } in step ${touch.step.index} ${touch.step.op}${touch.step.iterationText}`
+          : `not touched by step ${this.coreSteps.map((step) => step.index).slice(0, 6).join(", ")}`,
       ],
     ];
   }

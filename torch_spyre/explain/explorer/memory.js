@@ -34,7 +34,8 @@ class MemoryMap {
     this.sizeOf = place === "lx" ? (buffer) => buffer.core_bytes : (buffer) => buffer.bytes;
     const end = Math.max(...this.buffers.map((buffer) => buffer.address + this.sizeOf(buffer)), 128);
     this.budget = place === "lx" ? card.lx_budget : end;
-    this.high = place === "lx" ? card.lx_bytes : end;
+    // A few small buffers get the height that all of LX would have: power of two of the bytes in use.
+    this.high = place === "lx" ? Math.min(card.lx_bytes, Math.max(2 ** Math.ceil(Math.log2(end)), 1024)) : end;
     this.occupancy = occupancy(kernel, this.buffers, this.sizeOf, this.budget);
     this.window = new Window(
       0,
@@ -143,6 +144,12 @@ class MemoryMap {
   }
 
   drawBudget(context, width) {
+    context.fillStyle = colour("bad");
+    if (this.budget > this.high) {
+      const text = `budget ${bytes(this.budget)}, ${significant(this.budget / this.high)} times this height`;
+      context.fillText(text, width - context.measureText(text).width - 6, 14);
+      return;
+    }
     const y = this.y(this.budget);
     context.strokeStyle = colour("bad");
     context.setLineDash([6, 4]);
@@ -151,7 +158,6 @@ class MemoryMap {
     context.lineTo(width, y);
     context.stroke();
     context.setLineDash([]);
-    context.fillStyle = colour("bad");
     context.fillText(`budget ${bytes(this.budget)}`, width - 120, y - 8);
   }
 

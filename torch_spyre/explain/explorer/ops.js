@@ -9,9 +9,11 @@ const GROUPINGS = {
   bound: ["Bound by", (step) => step.raw.bound_by],
 };
 
+const SEVERAL = "several";
+
 const oneOf = (group, of) => {
   const first = of(group.first);
-  return group.steps.every((step) => of(step) === first) ? first : "…";
+  return group.steps.every((step) => of(step) === first) ? first : SEVERAL;
 };
 
 const OP_COLUMNS = [
@@ -21,7 +23,7 @@ const OP_COLUMNS = [
     title: "source",
     value: (row) => {
       const found = oneOf(row, (step) => step.raw.source);
-      return found === "…" ? "…" : `${row.first.source.short} ${row.first.source.code}`;
+      return found === SEVERAL ? found : `${row.first.source.short} ${row.first.source.code}`;
     },
   },
   {

@@ -15,14 +15,14 @@ const STAGES = [
     id: "loop",
     title: "Loop ops",
     keys: (step) => (specOf(step)?.loop_op >= 0 ? [specOf(step).loop_op] : []),
-    name: (run, key) => `loop op ${key}`,
+    name: (run, key) => `op ${key}`,
     note: (run, key, kernel) => firstLine(run.shortText(kernel.raw.loop_ops[key])),
   },
   {
     id: "spec",
     title: "OpSpec",
     keys: (step) => (specOf(step) ? [step.raw.spec] : []),
-    name: (run, key) => `OpSpec ${key}`,
+    name: (run, key) => `spec ${key}`,
     note: (run, key, kernel) => firstLine(run.shortText(kernel.specs[key].text)),
   },
   {

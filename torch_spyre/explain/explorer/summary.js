@@ -29,6 +29,8 @@ function bars(title, groups, totalUs, nameOf, pick, most = 12) {
 
 const MOST_FINDINGS = 200;
 
+const lineOf = ({ short, code }) => short === NO_LINE ? "" : `${short}  ${code}`;
+
 const summaryView = {
   id: "summary",
   title: "Summary",
@@ -85,6 +87,7 @@ const summaryView = {
         { class: "card failure", role: "alert" },
         el("h2", { text: "The run stopped" }),
         el("pre", { text: run.raw.failure }),
+        run.raw.failure_source > 0 && el("p", { class: "soft", text: lineOf(run.source(run.raw.failure_source)) }),
       );
   },
 
@@ -151,7 +154,8 @@ const summaryView = {
         context.fillRect(i * each + 0.5, height - 14 - tall, Math.max(each - 1, 1), tall);
         if (each > 22 || group.first.layer % Math.ceil(22 / each) === 0) {
           context.fillStyle = colour("soft");
-          if (group.first.layer >= 0) context.fillText(String(group.first.layer), i * each + 1, height - 6);
+          const text = String(group.first.layer), fits = i * each + 1 + context.measureText(text).width <= width;
+          if (group.first.layer >= 0 && fits) context.fillText(text, i * each + 1, height - 6);
         }
       });
     });
@@ -202,9 +206,8 @@ const summaryView = {
     );
   },
 
-  finding(run, { kind, text, advice, us, saving_us, source }) {
-    const step = run.steps.find((each) => each.raw.source === source), { short, code } = run.source(source);
-    const where = short === NO_LINE ? "" : `${short}  ${code}`;
+  finding(run, { kind, text, advice, us, saving_us, saving_compiles, source }) {
+    const step = run.steps.find((each) => each.raw.source === source), where = lineOf(run.source(source));
     return el(
       "li",
       {},
@@ -212,7 +215,9 @@ const summaryView = {
       el(
         "span",
         { class: "cost" },
-        el("b", { text: time(us) }),
+        us > 0 && el("b", { text: time(us) }),
+        saving_compiles !== undefined &&
+          el("span", { class: "better", text: ` saves ${plural(saving_compiles, "compile")}` }),
         saving_us !== undefined && el("span", { class: "better", text: ` saves ${time(saving_us)}` }),
       ),
       el(

@@ -35,6 +35,23 @@ function cellsIn(run, stream, view, width) {
   return cells;
 }
 
+// Calls of eager ops of a stream in sight; those that share a pixel as one, with the longest of them.
+function eagerIn(run, stream, view, width) {
+  const cells = [], pixel = view.span / width;
+  for (const call of run.eagerCalls) {
+    const from = call.start_us, to = from + call.us;
+    if (call.stream !== stream || from > view.to || to < view.from) continue;
+    const before = cells.at(-1);
+    if (before && to - before.from < pixel) {
+      Object.assign(before, { to, count: before.count + 1 });
+      if (call.us > before.call.us) before.call = call;
+    } else cells.push({ from, to, call, count: 1 });
+  }
+  return cells;
+}
+
+const eagerColour = ({ op }) => op.fallback ? kindColour("fallback") : kindColour("pointwise");
+
 // The parts of a step by unit, from its start: [begin, end].
 function partsOf(step) {
   const { begin_us, compute_us, memory_us, ring_us } = step.raw, work = Math.max(step.us - ring_us, 0);
@@ -89,7 +106,8 @@ class Timeline {
     for (const stream of this.run.streams) {
       const of = this.run.streams.length > 1 ? ` ${stream}` : "";
       add("launch", `launches${of}`, 18, 3, { stream });
-      add("step", `steps${of}`, 30, 8, { stream });
+      add("step", `steps${of}`, 30, this.run.eagerCalls.length ? 3 : 8, { stream });
+      if (this.run.eagerCalls.length) add("eager", `eager ops${of}`, 18, 8, { stream });
     }
     for (const [unit, label] of UNITS) add("unit", label, 15, 2, { unit });
     y += 8;
@@ -119,6 +137,7 @@ class Timeline {
       context.fillRect(LABELS, row.y, inner, row.height);
       if (row.kind === "launch") this.drawLaunches(context, row);
       else if (row.kind === "step") this.drawSteps(context, row, chosen);
+      else if (row.kind === "eager") this.drawEager(context, row, inner);
       else for (const cells of this.cells.values()) for (const cell of cells) this.drawPart(context, row, cell);
     }
     if (chosen) this.drawChosen(context, chosen);
@@ -148,6 +167,15 @@ class Timeline {
       context.fillRect(left, row.y, right - left - (right - left > 3 ? 1 : 0), row.height);
       context.globalAlpha = 1;
       if (end - first === 1) this.label(context, step.op, left, right, row, colour("on-kind"));
+    }
+  }
+
+  drawEager(context, row, inner) {
+    for (const { from, to, call, count } of eagerIn(this.run, row.stream, this.window, inner)) {
+      const left = this.x(from), right = Math.max(this.x(to), left + 1);
+      context.fillStyle = eagerColour(call);
+      context.fillRect(left, row.y, right - left - (right - left > 3 ? 1 : 0), row.height);
+      if (count === 1) this.label(context, call.op.aten.replace(/^aten\./, ""), left, right, row, colour("on-kind"));
     }
   }
 
@@ -200,6 +228,13 @@ class Timeline {
     const row = this.rows.find((each) => y >= each.y && y < each.y + each.height + 1);
     if (!row || x < LABELS) return null;
     const us = this.window.value(x - LABELS, this.plot.width - LABELS);
+    if (row.kind === "eager") {
+      const near = this.window.span / (this.plot.width - LABELS);
+      const call = this.run.eagerCalls.find((each) =>
+        each.stream === row.stream && us >= each.start_us && us < each.start_us + Math.max(each.us, near)
+      );
+      return call ? { row, call, from: call.start_us, to: call.start_us + call.us } : null;
+    }
     for (const launch of this.run.launches) {
       if (
         us < launch.start_us || us >= launch.start_us + launch.us || (row.stream ?? launch.stream) !== launch.stream
@@ -230,6 +265,17 @@ class Timeline {
   hover(event, x, y) {
     const hit = this.hit(x, y);
     if (!hit) return tip.hide();
+    if (hit.call) {
+      const { op, start_us, us, stream } = hit.call, { short, code } = this.run.source(op.source);
+      return tip.show(event, op.aten, [
+        ["ran on", op.fallback ? "the CPU" : "the card"],
+        op.fallback && ["why", op.fallback],
+        ["stream", String(stream)],
+        ["start", time(start_us)],
+        ["time", time(us)],
+        ["source", `${short} ${code}`.trim()],
+      ]);
+    }
     if (hit.step) {
       const core = hit.row.kind === "core" && [`core ${hit.row.core}`, hit.step.uses(hit.row.core) ? "works" : "idle"];
       return tip.show(event, hit.step.op, [core, ["at", time(hit.from)], ...hit.step.facts()]);
@@ -262,6 +308,10 @@ class Timeline {
           context.fillStyle = kindColour(step.kind);
           context.fillRect(all.x(from, width), 4, Math.max(all.x(to, width) - all.x(from, width), 1), height - 8);
         }
+        for (const { from, to, call } of eagerIn(this.run, stream, all, width)) {
+          context.fillStyle = eagerColour(call);
+          context.fillRect(all.x(from, width), 4, Math.max(all.x(to, width) - all.x(from, width), 1), height - 8);
+        }
       }
       const left = all.x(this.window.from, width), right = all.x(this.window.to, width);
       context.fillStyle = colour("veil");
@@ -285,14 +335,14 @@ class Timeline {
   }
 }
 
-function legend() {
+function legend(...more) {
   return el(
     "ul",
     { class: "legend" },
     [["product", "matrix products, attention"], ["pointwise", "pointwise"], ["reduction", "reductions"], [
       "move",
       "moves",
-    ]].map(([kind, text]) =>
+    ], ...more].map(([kind, text]) =>
       el("li", {}, el("span", { class: "swatch", style: { background: `var(--kind-${kind})` } }), text)
     ),
   );
@@ -325,8 +375,8 @@ const timelineView = {
         "div",
         { class: "bar" },
         zoomButtons(() => this.timeline.window, () => this.toSelection()),
-        legend(),
-        !run.launched &&
+        legend(...(run.eagerCalls.some((call) => call.op.fallback) ? [["fallback", "the CPU"]] : [])),
+        !run.launched && run.kernels.length > 0 &&
           el("span", { class: "soft", text: "Nothing was launched: kernels are shown one after the other." }),
       ),
       this.timeline.minimap(),

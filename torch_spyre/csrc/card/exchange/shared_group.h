@@ -25,6 +25,7 @@ class SharedGroup {
   ~SharedGroup();
   int rank() const { return rank_; }
   int size() const { return size_; }
+  const SharedSegment::Address& own_address() const { return segments_[rank_]->address(); }
   // All others have to be joined before anything is sent.
   void join(int rank, SharedSegment segment);
 
@@ -42,6 +43,7 @@ class SharedGroup {
   std::optional<std::string> failure(int rank) const;
   // Whether a message from another member waits to be received.
   bool has_message(Lane lane, int from) const;
+  bool is_joined(int rank) const { return segments_[rank] != nullptr; }
   bool is_gone(int rank) const { return segments_[rank]->owner_is_gone(); }
 
  private:

@@ -7,13 +7,12 @@
 #include "card/kernels/operand_access.h"
 #include "card/program/core_split.h"
 #include "card/program/index_step.h"
+#include "card/text.h"
 
 namespace spyre::indexed {
 
 constexpr int64_t kTile = 4096;  // decoded elements at a time
 using Axes = std::vector<size_t>;
-
-inline std::string text(int64_t number) { return std::to_string(number); }
 
 // One operand along every dimension; behind those of the step there is one more, of one point, where none is wanted.
 struct OperandWalk {

@@ -6,6 +6,7 @@
 
 #include "card/program/limits.h"
 #include "card/program/step_ops.h"
+#include "card/text.h"
 
 namespace spyre {
 
@@ -54,8 +55,6 @@ bool places_differ(const Step& step) {
 }
 
 namespace {
-
-std::string text(int64_t number) { return std::to_string(number); }
 
 using Refusal = std::optional<std::pair<std::string, std::string>>;
 

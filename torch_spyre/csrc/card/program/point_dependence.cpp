@@ -31,7 +31,10 @@ class Search {
     }
   }
   bool find(size_t at, __int128 low, __int128 high) {
-    if (++tries_ > kMostTries || (shared_ && --shared_->left < 0)) return true;
+    if (++tries_ > kMostTries || (shared_ && --shared_->left < 0)) {
+      if (shared_) shared_->exceeded = true;
+      return true;
+    }
     const Rest& rest = rest_[at];
     if (rest.low > high || rest.high < low) return false;
     if (at == terms_.size()) return true;  // the empty sum, 0, is in the range

@@ -15,9 +15,10 @@ struct Term {
   int64_t factor, low, high;
 };
 
-// How many more tries all searches of a program together may take.
+// How many more tries all searches of a program together may take, and whether one was given up before it was done.
 struct Tries {
   int64_t left;
+  bool exceeded = false;
 };
 
 // Whether some choice of the numbers puts the sum of all terms into [low, high]. The answer is exact, unless the search

@@ -8,16 +8,11 @@
 #include "card/error.h"
 #include "card/program/limits.h"
 #include "card/program/step_work.h"
+#include "card/text.h"
 
 namespace spyre {
 
 namespace {
-
-std::string text(double number) {
-  std::ostringstream out;
-  out << number;
-  return out.str();
-}
 
 // Whether a step reads what is in LX: it begins at once then.
 bool goes_on_in_lx(const Step& step) {

@@ -6,12 +6,11 @@
 
 #include "card/error.h"
 #include "card/program/core_split.h"
+#include "card/text.h"
 
 namespace spyre {
 
 namespace {
-
-std::string text(int64_t number) { return std::to_string(number); }
 
 // Which sticks of LX have been written, step after step, and on how many cores, counted from the first.
 class Occupied {

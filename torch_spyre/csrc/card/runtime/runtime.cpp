@@ -60,8 +60,15 @@ Value choice(const char* name, std::initializer_list<std::pair<const char*, Valu
 
 constexpr int kMostCards = 8;
 
+// Scripts for torchrun give each process of a host the card of its local rank. Rank variables alone say nothing: many
+// launchers leave them to programs that use one card.
+int default_count() {
+  if (variable("TORCHELASTIC_RUN_ID").empty()) return 1;
+  return std::min(whole_number("LOCAL_WORLD_SIZE", 1, 1, 1 << 20), kMostCards);
+}
+
 std::vector<int> visible_cards() {
-  const int count = whole_number("AIU_WORLD_SIZE", 1, 1, kMostCards);
+  const int count = whole_number("AIU_WORLD_SIZE", default_count(), 1, kMostCards);
   const std::string list = variable("SPYRE_DEVICES");
   std::vector<int> cards;
   if (list.empty()) {

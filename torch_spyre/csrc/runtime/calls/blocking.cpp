@@ -42,20 +42,6 @@ namespace {
   }
 }
 
-// What listeners raise is dropped: the error that they hear of is the one that counts.
-void tell_listeners(const char* type, const char* message) {
-  const pybind11::gil_scoped_acquire gil;
-  if (PyList_GET_SIZE(failure_listeners()) == 0) return;
-  try {
-    // A copy of the list, since a listener may remove itself.
-    for (const pybind11::handle listener :
-         pybind11::list(pybind11::reinterpret_borrow<pybind11::list>(failure_listeners())))
-      listener(type, message);
-  } catch (pybind11::error_already_set& raised) {
-    raised.discard_as_unraisable("a listener to failures");
-  }
-}
-
 [[noreturn]] void tell_and_raise(const std::exception_ptr& error) {
   try {
     raise_as_torch(error);
@@ -79,6 +65,20 @@ void tell_listeners(const char* type, const char* message) {
 PyObject* failure_listeners() {
   static PyObject* const listeners = PyList_New(0);
   return listeners;
+}
+
+// What listeners raise is dropped: the error that they hear of is the one that counts.
+void tell_listeners(const char* type, const char* message, const std::string& op) {
+  const pybind11::gil_scoped_acquire gil;
+  if (PyList_GET_SIZE(failure_listeners()) == 0) return;
+  try {
+    // A copy of the list, since a listener may remove itself.
+    for (const pybind11::handle listener :
+         pybind11::list(pybind11::reinterpret_borrow<pybind11::list>(failure_listeners())))
+      listener(type, message, op);
+  } catch (pybind11::error_already_set& raised) {
+    raised.discard_as_unraisable("a listener to failures");
+  }
 }
 
 void throw_python_error() {

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <functional>
+#include <string>
 
 namespace torch_spyre {
 
@@ -12,9 +13,10 @@ namespace torch_spyre {
 // host callback is raised as it is.
 void run_blocking(const std::function<void()>& body);
 
-// A list of functions of Python that are told the type and message of every error of the card, before it is raised.
-// Needs the GIL.
+// A list of functions of Python that are told the type and message of every error of the card, before it is raised, and
+// of ops that may not fall back, with their names. Needs the GIL.
 PyObject* failure_listeners();
+void tell_listeners(const char* type, const char* message, const std::string& op = "");
 
 // Throws the Python error that is set, in a form that may cross threads. Needs the GIL.
 [[noreturn]] void throw_python_error();

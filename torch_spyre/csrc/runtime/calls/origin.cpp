@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "card/card.h"
+#include "runtime/calls/forward_lines.h"
 
 namespace py = pybind11;
 
@@ -114,8 +115,7 @@ Code kind_of(PyCodeObject* code) {
 void find_line(spyre::Origin& origin) {
   constexpr int kMostFrames = 64;
   const PyThreadState* state = PyGILState_GetThisThreadState();
-  if (!state) return;
-  const Frame* frame = innermost(*state);
+  const Frame* frame = state ? innermost(*state) : nullptr;
   for (int i = 0; frame && i < kMostFrames; ++i, frame = frame->previous) {
     PyCodeObject* const code = frame->code();
     if (!code) continue;
@@ -124,8 +124,10 @@ void find_line(spyre::Origin& origin) {
     if (kind == Code::library) continue;
     origin.code = code;
     origin.offset = static_cast<int>(frame->instruction - reinterpret_cast<const std::byte*>(_PyCode_CODE(code)));
+    note_line(origin);
     return;
   }
+  if (const spyre::Origin* line = line_of_forward()) origin.code = line->code, origin.offset = line->offset;
 }
 
 }  // namespace

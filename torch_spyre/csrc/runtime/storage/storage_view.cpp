@@ -54,8 +54,8 @@ bool is_byte_view(const at::Tensor& tensor) {
   const SpyreStorageImpl& storage = storage_of(tensor);
   if (tensor.scalar_type() != at::kByte || storage.untyped) return false;
   // uint8 is wider on the card: only a byte view reaches past the elements.
-  return storage.dtype != at::kByte ||
-         tensor.storage_offset() + host_elements(tensor.sizes(), tensor.strides()) > storage.elements();
+  const int64_t reach = host_elements(tensor.sizes(), tensor.strides());
+  return storage.dtype != at::kByte || (reach > 0 && tensor.storage_offset() + reach > storage.elements());
 }
 
 namespace {

@@ -21,7 +21,7 @@ from transformers.cache_utils import (
     get_layer_types_and_kwargs,
 )
 
-from .buckets import Ladder, ladder
+from ..buckets import Ladder, ladder
 
 _LINEAR = ("conv", "linear_attention", "moe", "mlp")
 _ATTENTION = ("full_attention", "sliding_attention")

@@ -23,8 +23,8 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from .. import _C
-from ..logging import get_logger
+from ... import _C
+from ...logging import get_logger
 from .bucketed_cache import BucketedCache, self_attention
 
 log = get_logger(__name__)

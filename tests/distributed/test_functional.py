@@ -1,0 +1,75 @@
+"""Functional collectives, compiled: no graph break, no host wait, and work beside them."""
+
+import pytest
+import torch
+from torch import fx
+
+from torch_spyre._inductor.fx.schedule_collectives import schedule_collectives
+
+from . import functional
+from .ranks import Ranks
+
+c10d = torch.ops._c10d_functional
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("name", functional.PROGRAMS)
+def test_compiled_as_eager(two: Ranks, name: str) -> None:
+    assert two.run(functional.compiled_as_eager, name) == [True, True]
+
+
+def test_a_sum_whose_addend_nobody_else_uses_is_made_in_place(two: Ranks) -> None:
+    alone, shared = two.run(functional.in_place_of, False), two.run(functional.in_place_of, True)
+    assert all(right for right, _ in alone + shared)
+    assert shared[0][1] - alone[0][1] == 512 * 512 * 2
+
+
+def test_work_that_a_collective_does_not_need_goes_on_beside_it(two: Ranks) -> None:
+    found = two.run(functional.overlap)
+    assert found[0] == found[1]
+    both, total, rest = found[0]
+    assert both < rest + 0.6 * total  # of which the cut into kernels costs some
+
+
+def test_sizes_that_change(two: Ranks) -> None:
+    assert two.run(functional.sizes_that_change) == [True, True]
+
+
+def test_groups_in_threads(two: Ranks) -> None:
+    assert two.run(functional.threads) == [True, True]
+
+
+def order_of(build) -> list[str]:
+    graph = fx.Graph()
+    build(graph)
+    schedule_collectives(graph)
+    return [node.name for node in graph.nodes if node.op == "call_function"]
+
+
+def test_starts_early_and_waits_late() -> None:
+    def build(graph: fx.Graph) -> None:
+        x = graph.placeholder("x")
+        other = graph.create_node("call_function", aten.relu.default, (x,), name="other")
+        needed = graph.create_node("call_function", aten.neg.default, (x,), name="needed")
+        start = graph.create_node("call_function", c10d.all_reduce.default, (needed, "sum", "0"), name="start")
+        wait = graph.create_node("call_function", c10d.wait_tensor.default, (start,), name="wait")
+        beside = graph.create_node("call_function", aten.abs.default, (x,), name="beside")
+        used = graph.create_node("call_function", aten.add.Tensor, (wait, other), name="used")
+        later = graph.create_node("call_function", aten.sin.default, (beside,), name="later")
+        graph.output((used, later))
+
+    assert order_of(build) == ["needed", "start", "other", "beside", "later", "wait", "used"]
+
+
+def test_collectives_keep_their_order_and_changes_of_memory_theirs() -> None:
+    def build(graph: fx.Graph) -> None:
+        x, y = graph.placeholder("x"), graph.placeholder("y")
+        reads = graph.create_node("call_function", aten.relu.default, (x,), name="reads")
+        writes = graph.create_node("call_function", aten.copy_.default, (x, y), name="writes")
+        first = graph.create_node("call_function", c10d.all_reduce.default, (writes, "sum", "0"), name="first")
+        second = graph.create_node("call_function", c10d.all_reduce.default, (y, "sum", "0"), name="second")
+        late = graph.create_node("call_function", c10d.wait_tensor.default, (second,), name="late")
+        early = graph.create_node("call_function", c10d.wait_tensor.default, (first,), name="early")
+        graph.output((reads, late, early))
+
+    assert order_of(build) == ["reads", "writes", "first", "second", "late", "early"]

@@ -1,0 +1,36 @@
+"""What of PyTorch's tests is not for cards, or has to be read with other words, and why."""
+
+# In the source of the tests, after ``cuda`` has become ``spyre``.
+REPLACEMENTS: dict[str, str] = {
+    "torch.double": "torch.float",  # the card has no float64
+    "(torch.long, -1e15, False)": "(torch.long, -1e9, False)",  # the card keeps int64 in 32 bits
+    # A time of the day is exchanged, which needs float64: a time of the hour will do.
+    "torch.DoubleTensor(1).fill_(0.0)": "torch.zeros(1)",
+    "expected_time.fill_(time.time() + WAIT_TIME)": "expected_time.fill_(time.time() % 3600 + WAIT_TIME)",
+    "float(time.time())": "float(time.time() % 3600)",
+    # A branch for each backend in the middle of a test, where that of NCCL is for devices.
+    'if BACKEND == "nccl":\n                rank_to_GPU': 'if BACKEND == "spyreccl":\n                rank_to_GPU',
+}
+
+# Tests that are not run, by the reason.
+EXCLUDED: dict[str, tuple[str, ...]] = {
+    "an option of NCCL's": ("test_nccl_high_priority_stream",),
+    "the card has no sparse tensors": ("test_sparse_all_reduce_sum", "test_sparse_all_reduce_sum_cuda"),
+    "asks that a storage has exactly the bytes of its elements; those of cards are padded to sticks": (
+        "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none",
+        "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none",
+        "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none",
+        "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none",
+    ),
+    "SyncBatchNorm is made of kernels that only CUDA has (aten::batch_norm_stats and others)": (
+        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
+        "test_DistributedDataParallel_SyncBatchNorm",
+        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
+        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
+        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
+        "test_DistributedDataParallel_SyncBatchNorm_half",
+        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
+    ),
+}
