@@ -183,6 +183,9 @@ def add_callback(device: int, stream: int, function: Callable[[], None]) -> None
 def stream_time_ns(device: int, stream: int) -> float:
     """Return the modelled time at the end of a stream's queue, in nanoseconds."""
 
+def stream_outside_ns(device: int, stream: int) -> float:
+    """Return how much of that time the stream waited for collectives."""
+
 # --- Internal --------------------------------------------------------------------------------------------------------
 # Layouts and tensors.
 
@@ -303,6 +306,10 @@ def create_spyreccl(
     make_gloo: Callable[[torch.distributed.Store, int, int, datetime.timedelta], object],
     version: str,
 ) -> SpyreCCL: ...
+def create_lone_spyreccl(
+    store: torch.distributed.Store, rank: int, size: int, timeout: datetime.timedelta, global_ranks: Sequence[int]
+) -> SpyreCCL: ...
+def collective_times(kind: str, bytes: int, cards: Sequence[int]) -> list[tuple[str, float]]: ...
 def limit_threads(threads: int) -> None:
     """Use at most so many threads of the host from now on."""
 

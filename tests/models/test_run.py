@@ -58,7 +58,7 @@ def test_the_report_keeps_compiling_apart_from_running():
     """A token every quarter of a second; a compile in the middle takes ten."""
     compiling = [30.0, 10.0, 0.0, 10.0, 0.0]
     steps = [generation.Step(1, 0.25 + each, 1.0, torch.empty(0), None, each) for each in compiling]
-    found = rows("\n" + report.text("m", torch.nn.Linear(1, 1), generation.Generated([1], steps), machine(), None))
+    found = rows("\n" + report.text("m", 2, generation.Generated([1], steps), machine(), None))
     assert found["here"] == "250 ms to the first token, then 4.0 tokens/s"
     assert found["compiling"] == "30 s before the first token, 20 s between later ones"
 

@@ -53,6 +53,10 @@ class Stream(torch.Stream):
         """Milliseconds of card time that this stream's work takes so far."""
         return _C.stream_time_ns(self.device_index, self.stream_id) / 1e6
 
+    def communication_time(self) -> float:
+        """Milliseconds of that in which the stream had nothing to do but wait for collectives."""
+        return _C.stream_outside_ns(self.device_index, self.stream_id) / 1e6
+
     def __repr__(self) -> str:
         return f"<torch.spyre.Stream device={self.device()} id={self.stream_id} priority={self.priority}>"
 

@@ -39,10 +39,13 @@ def _with_default_backend(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _create(options: Any, _: object) -> Any:
     from .. import __version__
+    from . import lone
 
-    _share_machine()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     timeout = options.timeout if isinstance(options.timeout, timedelta) else timedelta(seconds=options.timeout)
+    if lone.is_lone():
+        return _C.create_lone_spyreccl(options.store, options.group_rank, options.group_size, timeout, ranks)
+    _share_machine()
     return _C.create_spyreccl(
         options.store, options.group_rank, options.group_size, timeout, ranks, _make_gloo, __version__
     )

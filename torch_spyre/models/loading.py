@@ -21,6 +21,7 @@ from ..model_utils import load_model_to_spyre, opened_tensors
 from . import files, host_memory, limits, presets
 from .command_line import check_there
 from .errors import ModelError
+from .tensor_parallel import Place, shard
 
 BOX = Path(__file__).parent / "box"
 _GENERATION = "generation_config.json"
@@ -180,22 +181,34 @@ def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
     return _ready(model)
 
 
-def conjure(source: Source, dtype: torch.dtype) -> Any:
+def conjure(source: Source, dtype: torch.dtype, place: Place | None = None) -> Any:
     """The model straight on the card, its weights whatever lies there: for a card that computes no values.
 
-    It is built on the meta device, so that no weight ever takes memory of the host.
+    It is built on the meta device, so that no weight ever takes memory of the host. With a ``place`` the card has its
+    part of the model.
     """
-    _check_card(source.name, source.numbers * dtype.itemsize)
-    return _ready(load_model_to_spyre(_skeleton(source.name, source.configuration, source.trusted, dtype), dtype=dtype))
+    model = _skeleton(source.name, source.configuration, source.trusted, dtype)
+    if place:
+        shard(model, place)
+    _check_card(source.name, _numbers(model) * dtype.itemsize)
+    return _ready(load_model_to_spyre(model, dtype=dtype))
 
 
-def check_size(source: Source, on_card: int, on_host: int) -> None:
-    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
-    _check_card(source.name, source.numbers * on_card)
+def outline(source: Source) -> Any:
+    """The whole model on the meta device: its sizes and nothing else."""
+    return _skeleton(source.name, source.configuration, source.trusted)
+
+
+def check_size(source: Source, on_card: int, on_host: int, cards: int = 1) -> None:
+    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either.
+
+    Of several cards each process reads all of a model, and keeps its part.
+    """
+    _check_card(source.name, source.numbers * on_card // cards)
     available = host_memory.available()
-    if available is not None and source.numbers * on_host > available:
+    if available is not None and source.numbers * on_host * cards > available:
         raise ModelError(
-            f"{source.name} takes {source.numbers * on_host / 1e9:.1f} GB of this machine's memory, of which "
+            f"{source.name} takes {source.numbers * on_host * cards / 1e9:.1f} GB of this machine's memory, of which "
             f"{available / 1e9:.1f} GB are free: --mode timing needs none of it"
         )
 

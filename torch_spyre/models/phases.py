@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import timing
+from .. import device, timing
 from ..constants import DEVICE_NAME
 from .errors import ModelError
 from .hugging_face.bucketed_cache import BucketedCache
@@ -31,6 +31,10 @@ class Phase:
     batch: int
     compile_seconds: float
     recording: timing.Recording
+    memory: int = 0  # of the card, at most so far
+    cards: int = 1  # that share the model
+    collectives: int = 0
+    floor: float = 0.0  # milliseconds: of the whole model on one card, divided by the cards
 
 
 def time_prefill(model: Any, tokens: int, batch: int = 1) -> Phase:
@@ -74,9 +78,19 @@ def _timed(call: Callable[[], None], name: str, tokens: int, context: int, batch
     began = time.monotonic()
     call()
     seconds = time.monotonic() - began
+    collectives = _collectives()
     with timing.record() as recording:
         call()
-    return Phase(name, tokens, context, batch, seconds, recording)
+    count = _collectives() - collectives
+    return Phase(name, tokens, context, batch, seconds, recording, device.max_memory_allocated(), collectives=count)
+
+
+def _collectives() -> int:
+    """That the world's members have asked for so far."""
+    if not torch.distributed.is_initialized():
+        return 0
+    world: Any = torch.distributed.group.WORLD
+    return int(world._get_backend(torch.device(DEVICE_NAME)).calls)
 
 
 @torch.no_grad()

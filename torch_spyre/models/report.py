@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .. import _C, device
 from ..caching import kernel_cache
@@ -12,6 +12,7 @@ from ..units import count, seconds, size
 from . import host_memory
 from .divergence import Divergence
 from .generation import Generated
+from .ranks import CardFacts
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,17 @@ class Machine:
         )
 
 
-def text(name: str, model: Any, generated: Generated, machine: Machine, divergence: Divergence | None) -> str:
+def text(
+    name: str,
+    parameters: int,
+    generated: Generated,
+    machine: Machine,
+    divergence: Divergence | None,
+    cards: Sequence[CardFacts] = (),
+) -> str:
+    """``cards``: of several, what each one says; the rest is of the first."""
     rows = [
-        ("model", f"{name}, {count(sum(p.numel() for p in model.parameters()))} parameters"),
+        ("model", f"{name}, {count(parameters)} parameters"),
         ("tokens", f"{len(generated.prompt)} in the prompt, {len(generated.steps)} written"),
         *_sizes(generated),
         *_here(generated, machine),
@@ -49,8 +58,16 @@ def text(name: str, model: Any, generated: Generated, machine: Machine, divergen
         ("fallbacks", ", ".join(f"{op} {n}×" for op, n in machine.fallbacks.items()) or "none"),
         ("kernels", f"{machine.kernels['hits']} from the cache, {machine.kernels['misses']} compiled"),
         *(_divergence(divergence) if divergence else ()),
+        *((f"card {rank}", _of_card(facts)) for rank, facts in enumerate(cards)),
     ]  # fmt: skip
     return "\n".join(f"{label:<12}{value}" for label, value in rows)
+
+
+def _of_card(facts: CardFacts) -> str:
+    return (
+        f"{size(facts.peak)} of {size(facts.total)}; {seconds(facts.milliseconds / 1e3)} in all, modelled, "
+        f"{facts.waiting / facts.milliseconds:.1%} of it waiting for other cards"
+    )
 
 
 def _sizes(generated: Generated) -> list[tuple[str, str]]:

@@ -8,13 +8,14 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
-from . import limits, presets
+from . import limits, presets, ranks
 from .command_line import (
     add_trust,
     check_there,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from .generation import Generated, Step
     from .loading import Source
+    from .tensor_parallel import Place
 
 BOX_PROMPT = "Upon the quarter-deck, Ahab"
 PRESET_PROMPT_LENGTH = 128
@@ -48,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--preset", metavar="NAME", help="a real architecture with random weights, instead of a directory"
     )
     parser.add_argument("--layers", type=int, metavar="N", help="of a preset: only the first N layers")
+    parser.add_argument(
+        "--cards", type=int, default=1, metavar="N", help="that share the model: a process for each (default: 1)"
+    )
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", help="text to go on from")
     prompt.add_argument("--prompt-length", type=int, metavar="N", help="a prompt of N random tokens instead")
@@ -71,9 +76,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Loads, generates, reports."""
     _check(arguments)
+    if arguments.cards > 1:
+        ranks.run(arguments)
+    else:
+        _run(arguments, Progress(), nullcontext())
+
+
+def run_member(arguments: argparse.Namespace, directory: Path) -> None:
+    """The same as one of several cards, each with its part of the model. The first one shows what happens."""
+    with open(os.devnull, "w") as nowhere:
+        first = os.environ["RANK"] == "0"
+        _run(arguments, Progress(None if first else nowhere), ranks.world(directory))
+
+
+def _run(arguments: argparse.Namespace, progress: Progress, world: AbstractContextManager[Place | None]) -> None:
     if arguments.mode:
         os.environ["SPYRE_CARD"] = arguments.mode
-    progress = Progress()
     with progress.stage("starting"):
         mode = started_card()
         import_models()
@@ -83,8 +101,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
     if mode == "timing" and (arguments.compare or arguments.chat):
         raise ModelError("timing computes no values, and neither --compare nor --chat can do without")
-    with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
-        session = _Session(arguments, mode == "timing", progress)
+    with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card(), world as place:
+        session = _Session(arguments, mode == "timing", progress, place)
         if arguments.chat:
             if session.tokenizer is None:
                 raise ModelError(f"{session.source.name} has no tokenizer to chat with")
@@ -98,22 +116,24 @@ def run(arguments: argparse.Namespace) -> None:
         if generated is not None:
             machine = report.Machine.now()
             divergence = session.compare(generated) if arguments.compare else None
-            print("\n" + report.text(session.source.name, session.model, generated, machine, divergence))
+            cards = ranks.CardFacts.now().of_all() if place else []
+            print("\n" + report.text(session.source.name, session.size, generated, machine, divergence, cards))
 
 
 class _Session:
     """A model and its tokenizer, as the command line says."""
 
-    def __init__(self, arguments: argparse.Namespace, timing: bool, progress: Progress) -> None:
+    def __init__(self, arguments: argparse.Namespace, timing: bool, progress: Progress, place: Place | None) -> None:
         import torch
 
         from . import loading
 
-        self.arguments, self.timing, self.progress = arguments, timing, progress
+        self.arguments, self.timing, self.progress, self.place = arguments, timing, progress, place
         self.source = self._source()
         self.tokenizer = loading.load_tokenizer(self.source)
         self.dtype: torch.dtype = getattr(torch, arguments.dtype)
         self.reference: Any | None = None
+        self.size = 0  # parameters of the whole model
 
     def load(self) -> None:
         self.model = self._conjured() if self.timing else self._loaded()
@@ -130,18 +150,23 @@ class _Session:
         from . import loading
 
         with self.progress.stage("laying out the model"):
-            return loading.conjure(self.source, self.dtype)
+            self.size = _parameters(loading.outline(self.source))
+            return loading.conjure(self.source, self.dtype, self.place)
 
     def _loaded(self) -> Any:
         import torch
 
-        from . import loading
+        from . import loading, tensor_parallel
 
         compared = bool(self.arguments.compare)
         dtype = torch.float32 if compared else self.dtype
         with self.progress.stage("loading"):
-            loading.check_size(self.source, on_card=self.dtype.itemsize, on_host=2 * dtype.itemsize)
+            on_card, on_host = self.dtype.itemsize, 2 * dtype.itemsize
+            loading.check_size(self.source, on_card, on_host, self.arguments.cards)
             model = loading.load(self.source, dtype, self.arguments.seed)
+            self.size = _parameters(model)
+            if self.place:
+                tensor_parallel.shard(model, self.place)
         with self.progress.stage("to the card"):
             if compared:
                 self.reference, model = model, copy.deepcopy(model)
@@ -296,6 +321,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ModelError("a directory and a preset are two models: name one of them")
     if arguments.layers is not None and not arguments.preset:
         raise ModelError("--layers is for presets: the layers of a model on disk depend on each other")
+    if arguments.cards < 1:
+        raise ModelError(f"--cards {arguments.cards}: it has to be at least 1")
+    if arguments.cards > 1 and (arguments.compare or arguments.chat):
+        raise ModelError("--compare and --chat are for one card")
     for option in ("max_new_tokens", "prompt_length"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
@@ -309,6 +338,10 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.preset:
         presets.check_causal(arguments.preset)
     need_transformers("spyre run")
+
+
+def _parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _stop_tokens(model: Any) -> frozenset[int]:

@@ -6,8 +6,11 @@ import argparse
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..units import count, size
@@ -28,6 +31,7 @@ from .errors import ModelError
 if TYPE_CHECKING:
     from .loading import Source
     from .phases import Phase
+    from .tensor_parallel import Place
 
 PREFILL = 512  # tokens, where none are named
 DTYPES = ("float16", "bfloat16", "float32")
@@ -39,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="time a token; without --prefill and --decode: both")
     parser.add_argument("--context", type=int, metavar="N", help="tokens before the one written (default: the prompt)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences at a time")
+    parser.add_argument(
+        "--cards", type=int, default=1, metavar="N", help="that share the model: tensor parallel (default: 1)"
+    )
     parser.add_argument("--layers", type=int, metavar="N", help="of a preset: only the first N layers")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the weights on the card")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="how many of the costliest ops to show")
@@ -51,18 +58,21 @@ def run(arguments: argparse.Namespace) -> None:
     check(arguments)
     progress = Progress()
     start(progress)
-    from . import timing_report
+    from . import loading, timing_report
 
     with ended_by_a_signal(), without_warnings(), failures_of_the_model(), refusals_of_the_card():
         source = source_of(arguments)
         check_room(arguments, source)
-        model_size, phases = _time(arguments, source, progress)
-        print(f"{'model':<11} {source.name}, {count(model_size)} parameters")
+        whole = loading.outline(source)
+        phases = _time(arguments, source, progress, whole)
+        print(f"{'model':<11} {source.name}, {count(sum(each.numel() for each in whole.parameters()))} parameters")
+        if arguments.cards > 1:
+            print(f"{'cards':<11} {arguments.cards}, tensor parallel; what follows is of each")
         for phase in phases:
             print(timing_report.text(phase, arguments.top) + "\n")
         print(f"{'memory':<11} {size(host_memory.peak())} of this machine")
         if arguments.json:
-            found = {"model": source.name, "peak_memory_bytes": host_memory.peak()}
+            found = {"model": source.name, "cards": arguments.cards, "peak_memory_bytes": host_memory.peak()}
             arguments.json.write_text(
                 json.dumps(found | {"phases": [timing_report.as_dict(phase) for phase in phases]})
             )
@@ -78,24 +88,45 @@ def start(progress: Progress) -> None:
         raise ModelError(f"the card of this process has started in mode {mode} and cannot change it")
 
 
-def _time(arguments: argparse.Namespace, source: Source, progress: Progress) -> tuple[int, list[Phase]]:
-    """How many parameters the model has, and its phases."""
+def _time(arguments: argparse.Namespace, source: Source, progress: Progress, whole: Any) -> list[Phase]:
     import torch
 
-    from . import loading
+    from . import floor, loading
     from .phases import time_decode, time_prefill
 
-    with progress.stage("laying out the model"):
-        model = loading.conjure(source, getattr(torch, arguments.dtype))
-    at_work = compiler_at_work(threading.get_ident())
     phases = []
-    if prefill_of(arguments):
-        with progress.stage("compiling for the prompt", at_work):
-            phases.append(time_prefill(model, prefill_of(arguments), arguments.batch))
-    if context_of(arguments):
-        with progress.stage("compiling for a token", at_work):
-            phases.append(time_decode(model, context_of(arguments), arguments.batch))
-    return sum(parameter.numel() for parameter in model.parameters()), phases
+    dtype = getattr(torch, arguments.dtype)
+    with _cards(arguments.cards) as place:
+        with progress.stage("laying out the model"):
+            model = loading.conjure(source, dtype, place)
+        at_work = compiler_at_work(threading.get_ident())
+        if prefill_of(arguments):
+            with progress.stage("compiling for the prompt", at_work):
+                phases.append(time_prefill(model, prefill_of(arguments), arguments.batch))
+        if context_of(arguments):
+            with progress.stage("compiling for a token", at_work):
+                phases.append(time_decode(model, context_of(arguments), arguments.batch))
+    return [
+        replace(
+            phase,
+            cards=arguments.cards,
+            floor=floor.milliseconds(whole, phase.tokens, phase.context, phase.batch, dtype) / arguments.cards,
+        )
+        for phase in phases
+    ]
+
+
+@contextmanager
+def _cards(count: int) -> Iterator[Place | None]:
+    """So many cards, all of them this process's. The first has most where parts differ, and the others wait for it."""
+    if count == 1:
+        yield None
+        return
+    from ..distributed import lone_world
+    from .tensor_parallel import place_in_world
+
+    with lone_world(count):
+        yield place_in_world()
 
 
 def prefill_of(arguments: argparse.Namespace) -> int:
@@ -122,7 +153,7 @@ def source_of(arguments: argparse.Namespace) -> Source:
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuses what cannot be, before anything is imported."""
-    for option in ("prefill", "context", "batch", "layers", "top"):
+    for option in ("prefill", "context", "batch", "cards", "layers", "top"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
             raise ModelError(f"--{option} {value}: it has to be at least 1")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .. import device
 from ..card import description
 from ..timing import Row
+from ..units import size
 from .phases import Phase
 
 _LINE_WIDTH = 72  # of what is shown of a program's line
@@ -22,12 +24,16 @@ def text(phase: Phase, top: int) -> str:
         ("fallbacks", ", ".join(f"{op} {count}×" for op, count in recording.fallbacks.items()) or "none"),
         ("compiled", f"in {phase.compile_seconds:.1f} s"),
         ("at least", f"{_least(rows) / 1000:.2f} ms: every op at the limit of its unit or of device memory"),
+        *(_cards(phase) if phase.cards > 1 else ()),
     ]
     lines = [f"{label:<11} {said}" for label, said in facts]
     lines += ["", _HEAD, *(_line(row, total) for row in rows[:top])]
     if rest := rows[top:]:
         lines.append(_sums(f"{len(rest)} more rows", rest, total))
     lines.append(_sums("all launches", rows, total))
+    if recording.communication_ms:
+        waiting = recording.communication_ms
+        lines.append(f"{waiting:9.3f} {waiting * 1000 / total:7.1%}  waiting for other cards")
     if abs(recording.other_us) > 1e-3:
         other = recording.other_us
         lines.append(f"{other / 1000:9.3f} {other / total:7.1%}  eager ops, transfers and waits between launches")
@@ -45,6 +51,11 @@ def as_dict(phase: Phase) -> dict[str, Any]:
         "milliseconds": recording.milliseconds,
         "least_milliseconds": _least(rows) / 1000,
         "other_us": recording.other_us,
+        "communication_ms": recording.communication_ms,
+        "cards": phase.cards,
+        "collectives": phase.collectives,
+        "floor_milliseconds": phase.floor,
+        "card_memory_bytes": phase.memory,
         "launches": len(recording.launches) + recording.eager_launches,
         "fallbacks": recording.fallbacks,
         "compile_seconds": phase.compile_seconds,
@@ -65,6 +76,18 @@ def _launches(phase: Phase) -> str:
     apart = description.constants()["host_launch_us"] / 1000
     said = f"{compiled + eager}" + (f", {eager} of them eager ops" if eager else "")
     return f"{said}; the host's {apart:g} ms for each are not in these times"
+
+
+def _cards(phase: Phase) -> list[tuple[str, str]]:
+    recording = phase.recording
+    waiting, total = recording.communication_ms, device.mem_get_info()[1]
+    return [
+        ("exchange", f"{waiting:.2f} ms, {waiting / recording.milliseconds:.1%}, waiting for {phase.collectives} "
+                     "collectives; what else they take is behind work"),
+        ("floor", f"{phase.floor:.2f} ms, of which this is {recording.milliseconds / phase.floor:.2f}×: the weights "
+                  f"and the cache read once, or the multiply-adds, by {phase.cards} cards"),
+        ("in use", f"{size(phase.memory)} of the card's {size(total)}"),
+    ]  # fmt: skip
 
 
 def _least(rows: Sequence[Row]) -> float:

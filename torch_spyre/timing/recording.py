@@ -17,11 +17,13 @@ class Recording:
     """``milliseconds`` by which the stream went on, all told; ``launches`` of compiled code, in order.
 
     ``eager_launches`` counts ops outside of compiled code, ``fallbacks`` those that the CPU did. Their time, that of
-    transfers, and what launches wait for each other's writes, is ``other_us``.
+    transfers, and what launches wait for each other's writes, is ``other_us``. ``communication_ms`` is the part of
+    ``milliseconds`` in which the stream only waited for collectives.
     """
 
     launches: list[Launch] = field(default_factory=list)
     milliseconds: float = 0.0
+    communication_ms: float = 0.0
     eager_launches: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
 
@@ -35,17 +37,19 @@ class Recording:
 
     @property
     def other_us(self) -> float:
-        return self.milliseconds * 1000 - self.launched_us
+        return (self.milliseconds - self.communication_ms) * 1000 - self.launched_us
 
 
 @contextmanager
 def record() -> Iterator[Recording]:
     """Collects what is launched inside; the numbers are there when it ends. Times are those of the current stream."""
     stream, found = current_stream(), Recording()
+    communication = stream.communication_time()
     start, eager, fallbacks = stream.modelled_time(), _C.kernel_counts()["launched"], fallback_counts()
     with listening(found.launches.append):
         yield found
     found.milliseconds = stream.modelled_time() - start
+    found.communication_ms = stream.communication_time() - communication
     found.eager_launches = _C.kernel_counts()["launched"] - eager
     counted = {op: count - fallbacks.get(op, 0) for op, count in fallback_counts().items()}
     found.fallbacks = {op: count for op, count in counted.items() if count}

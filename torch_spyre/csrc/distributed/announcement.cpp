@@ -12,7 +12,7 @@ constexpr size_t kTitle = 224, kShape = 8;
 
 struct Wire {
   uint64_t sequence;
-  int64_t clock;
+  int64_t clock, load;
   double factor;
   int32_t dtype, folding, root;
   uint8_t kind, failed;
@@ -32,6 +32,7 @@ std::vector<std::byte> Announcement::bytes(int members) const {
   Wire wire{};
   wire.sequence = sequence;
   wire.clock = clock;
+  wire.load = load;
   wire.factor = factor;
   wire.dtype = dtype;
   wire.folding = folding;
@@ -59,6 +60,7 @@ Announcement Announcement::from(const std::byte* bytes, int members) {
   Announcement result;
   result.sequence = wire.sequence;
   result.clock = wire.clock;
+  result.load = wire.load;
   result.factor = wire.factor;
   result.dtype = wire.dtype;
   result.folding = wire.folding;

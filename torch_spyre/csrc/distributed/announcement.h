@@ -20,6 +20,7 @@ struct Announcement {
   bool failed = false;  // earlier work of this member failed, on which the collective depends
   double factor = 1;    // of the folding
   spyre::Picoseconds clock = 0;
+  int64_t load = 0;              // bytes, as CollectiveShape counts them
   std::string title;             // the call, for messages
   std::vector<int64_t> shape;    // where it has to be the same for all
   std::vector<int64_t> out, in;  // elements for and from each member

@@ -177,9 +177,10 @@ SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
         const std::vector<std::string> names = names_of(global_ranks);
         std::unique_ptr<Connection> connection;
         run_blocking([&] {
-          connection =
-              std::make_unique<Connection>(store, rank, size, static_cast<int>(global_ranks[rank]), names, version,
-                                           [=, this] { return make_gloo_(store, rank, size, timeout); });
+          connection = make_gloo_ ? std::make_unique<Connection>(
+                                        store, rank, size, static_cast<int>(global_ranks[rank]), names, version,
+                                        [=, this] { return make_gloo_(store, rank, size, timeout); })
+                                  : std::make_unique<Connection>(rank, names);
         });
         return std::make_shared<Members>(std::move(connection), rank, names);
       }()),
@@ -216,15 +217,16 @@ SpyreCCL::WorkPointer SpyreCCL::start(Call call) {
   announcement.dtype = static_cast<int32_t>(call.dtype);
   announcement.folding = call.folding;
   announcement.factor = call.factor;
+  announcement.load = call.bytes;
   announcement.root = call.root;
   announcement.title = call.root >= 0 ? call.title + " with root " + members_->names[call.root] : call.title;
   announcement.shape = call.shape;
   announcement.out = call.out;
   announcement.in = call.in;
-  request.bytes = call.bytes;
   request.operands = std::move(call.operands);
   request.run = std::move(call.run);
   request.timeout = timeout_of(call.timeout);
+  request.group = getGroupUid();
   std::shared_ptr<Pending> pending;
   run_blocking([&] { pending = lane_->start(call.device.index(), std::move(request)); });
   auto work = c10::make_intrusive<SpyreWork>(getRank(), call.op, call.device.index(), std::vector{pending},
@@ -710,7 +712,13 @@ SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType
   return work;
 }
 
+void SpyreCCL::check_not_lone(const char* what) const {
+  TORCH_CHECK(!members_->connection->is_lone(), what,
+              ": the other members of a lone group are this one, and there is nobody to exchange messages with");
+}
+
 SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
+  check_not_lone("send");
   const at::Tensor& tensor = only(tensors, "send");
   check(tensor, "send");
   TORCH_CHECK(to >= 0 && to < getSize(), "send: there is no member ", to);
@@ -720,6 +728,7 @@ SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
 }
 
 SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
+  check_not_lone("recv");
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
   TORCH_CHECK(from >= 0 && from < getSize(), "recv: there is no member ", from);
@@ -729,6 +738,7 @@ SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
 }
 
 SpyreCCL::WorkPointer SpyreCCL::recvAnysource(Tensors& tensors, int tag) {
+  check_not_lone("recv");
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
   std::shared_ptr<Pending> pending;

@@ -25,7 +25,8 @@ class SpyreCCL final : public c10d::Backend {
   using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>&, int rank,
                                                                       int size, milliseconds timeout)>;
 
-  // `global_ranks` are the members' ranks in the whole program, for messages.
+  // `global_ranks` are the members' ranks in the whole program, for messages. Without `make_gloo` the group is lone: in
+  // timing mode, this process stands for all of its members.
   SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
            const std::vector<int64_t>& global_ranks, const std::string& version, GlooFactory make_gloo);
   ~SpyreCCL() override;
@@ -76,6 +77,7 @@ class SpyreCCL final : public c10d::Backend {
  private:
   struct Call;
   WorkPointer start(Call call);
+  void check_not_lone(const char* what) const;
   WorkPointer message(std::shared_ptr<Pending> pending, c10d::OpType op, const at::Tensor& tensor);
   milliseconds timeout_of(milliseconds asked) const { return asked.count() < 0 ? options_->timeout : asked; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -71,11 +72,20 @@ Connection::Connection(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
   set(*store_, key_of(rank), identity.text());
 }
 
+Connection::Connection(int rank, std::vector<std::string> names)
+    : rank_(rank), size_(static_cast<int>(names.size())), names_(std::move(names)), cards_(size_) {
+  const spyre::Card& here = card(current_device());
+  TORCH_CHECK(here.mode() == spyre::Mode::timing,
+              "one process stands for several cards only where there are no values: SPYRE_CARD=timing");
+  here.links().wanted();  // refuses what is none
+  std::iota(cards_.begin(), cards_.end(), 0);
+}
+
 Connection::~Connection() = default;
 
 void Connection::connect(const Patience& patience, const std::function<void(int peer)>& waits_for) {
   const std::lock_guard lock(connecting_);
-  if (connected_) return;
+  if (connected_ || is_lone()) return;
   std::vector<Identity> members(size_);
   for (int rank = 0; rank < size_; ++rank) {
     waits_for(rank);

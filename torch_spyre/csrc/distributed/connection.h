@@ -26,7 +26,11 @@ class Connection {
   // Publishes where this member is; waits for nobody.
   Connection(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int global_rank,
              std::vector<std::string> names, const std::string& version, MakeGloo make_gloo);
+  // Of a lone group: this process stands for all members, which do what it does, on cards side by side. Nobody is
+  // waited for, and nothing is sent.
+  Connection(int rank, std::vector<std::string> names);
   ~Connection();
+  bool is_lone() const { return !store_; }
 
   // Waits until all others have published, and connects to them, once. `waits_for` is told whom it waits for.
   void connect(const Patience& patience, const std::function<void(int peer)>& waits_for);

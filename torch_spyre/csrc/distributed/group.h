@@ -36,8 +36,8 @@ Operand writes(const at::Tensor& tensor);
 // One collective as this member asks for it.
 struct Request {
   Announcement announcement;
-  int64_t bytes = 0;  // as CollectiveShape counts them
   std::vector<Operand> operands{};
+  std::string group{};  // its name
   // Moves the values.
   std::function<void(spyre::Card&, spyre::Channels&, const std::vector<Operand>&)> run{};
   milliseconds timeout{};
@@ -92,10 +92,13 @@ class Lane {
     spyre::Card* card;
     spyre::Event ready, done;
     uint64_t interrupts;
+    std::shared_ptr<spyre::Exchange> exchange;  // null: nobody profiles
+    std::shared_ptr<spyre::ModelledEnd> end;
     Deadline deadline{};
     Deadline warning{};  // when a member that has not come is named
   };
   void work();
+  void observe(Item& item);
   void carry_out(const Item& item);
   spyre::Picoseconds collective(const Item& item);
   void connect(const Item& item);
@@ -112,6 +115,7 @@ class Lane {
   std::string call(const Item& item) const;
 
   const std::shared_ptr<Members> members_;
+  const int number_;  // of the group on this card
   const std::shared_ptr<spyre::OutsideWork> outside_ = std::make_shared<spyre::OutsideWork>();
   spyre::Picoseconds time_ = 0;  // modelled, behind the last collective
   bool connected_ = false;

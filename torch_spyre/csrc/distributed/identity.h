@@ -8,9 +8,10 @@
 namespace torch_spyre::distributed {
 
 struct CardIdentity {
-  std::string version;   // of this package
-  std::string hardware;  // a digest of the card's description
-  std::string mode;      // run, timing, strict
+  std::string version;    // of this package
+  std::string hardware;   // a digest of the card's description
+  std::string mode;       // run, timing, strict
+  std::string algorithm;  // that is wanted for all_reduce; -: the fastest
   int cores = 0;
   int cards = 0;     // that the process sees
   int physical = 0;  // index of the card

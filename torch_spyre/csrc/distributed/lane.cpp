@@ -45,8 +45,14 @@ std::string Members::failure() const {
   return failure_.empty() ? connection->failure() : failure_;
 }
 
+namespace {
+
+std::atomic<int> lanes{0};
+
+}  // namespace
+
 Lane::Lane(std::shared_ptr<Members> members)
-    : members_(std::move(members)), has_come_(members_->size()), thread_([this] { work(); }) {}
+    : members_(std::move(members)), number_(lanes++), has_come_(members_->size()), thread_([this] { work(); }) {}
 
 Lane::~Lane() {
   if (spyre::Runtime::forked()) {  // a child has a copy of this, and none of the threads
@@ -78,12 +84,31 @@ std::shared_ptr<Pending> Lane::start(c10::DeviceIndex device, Request request) {
     if (const spyre::Held& held = operand.view.held; held.block)
       held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, operand.effect);
   item->request = std::move(request);
+  observe(*item);
   {
     const std::lock_guard lock(mutex_);
     items_.push_back(std::move(item));
   }
   changed_.notify_all();
   return pending;
+}
+
+// Tells profilers of it.
+void Lane::observe(Item& item) {
+  const spyre::SubmissionObserver observer = spyre::submission_observer.load(std::memory_order_relaxed);
+  if (!observer) return;
+  item.exchange = std::make_shared<spyre::Exchange>();
+  item.exchange->done = item.done;
+  item.exchange->name = spyre::name(item.request.announcement.kind);
+  item.exchange->group = item.request.group;
+  item.end = std::make_shared<spyre::ModelledEnd>();
+  observer({.card = item.card->index(),
+            .stream = spyre::kFirstGroupLane + number_,
+            .end = item.end,
+            .duration = 0,
+            .plan = nullptr,
+            .origin = spyre::current_origin(),
+            .exchange = item.exchange});
 }
 
 void Lane::drain() {
@@ -141,14 +166,14 @@ spyre::Picoseconds Lane::collective(const Item& item) {
   const bool carried_out = engine.await(item.ready, go_on);
   if (!connected_) connect(item);
   const std::vector<Announcement> all = announce(item, !carried_out);
-  if (const std::string why = mismatch(all, members_->names); !why.empty())
+  if (const std::string why = members_->connection->is_lone() ? "" : mismatch(all, members_->names); !why.empty())
     throw CollectiveFailed(call(item) + ": " + why);
   for (int rank = 0; rank < members_->size(); ++rank)
     if (all[rank].failed)
       throw CollectiveFailed(call(item) + ": not carried out, as earlier work of " + members_->names[rank] +
                              " failed, whose values it needs");
-  spyre::Channels& channels = members_->connection->channels();
   if (item.card->mode() != spyre::Mode::timing && request.run) {
+    spyre::Channels& channels = members_->connection->channels();
     channels.check = [&](int peer) { check(item, peer); };
     try {
       request.run(*item.card, channels, request.operands);
@@ -161,9 +186,21 @@ spyre::Picoseconds Lane::collective(const Item& item) {
     }
   }
   spyre::Picoseconds latest = 0;
-  for (const Announcement& each : all) latest = std::max(latest, each.clock);
-  const spyre::CollectiveShape shape{request.announcement.kind, request.bytes, members_->connection->cards()};
-  return latest + std::llround(1000 * item.card->links().fastest(shape).ns);
+  spyre::CollectiveShape shape{request.announcement.kind, 0, members_->connection->cards()};
+  for (const Announcement& each : all) {
+    latest = std::max(latest, each.clock);
+    shape.bytes = std::max(shape.bytes, each.load);
+  }
+  const spyre::CollectiveTime takes = item.card->links().fastest(shape);
+  const spyre::Picoseconds end = latest + std::llround(1000 * takes.ns);
+  if (item.exchange) {
+    item.exchange->begin = all[members_->rank].clock;
+    item.exchange->waited = latest - item.exchange->begin;
+    item.exchange->bytes = shape.bytes;
+    item.exchange->algorithm = takes.algorithm;
+    item.end->time = end;
+  }
+  return end;
 }
 
 void Lane::connect(const Item& item) {
@@ -179,12 +216,13 @@ void Lane::connect(const Item& item) {
 }
 
 std::vector<Announcement> Lane::announce(const Item& item, bool failed) {
-  spyre::Channels& channels = members_->connection->channels();
-  channels.check = [&](int peer) { check(item, peer); };
   const int size = members_->size(), rank = members_->rank;
   Announcement mine = item.request.announcement;
   mine.failed = failed;
   mine.clock = std::max(time_, item.ready.record->time);
+  if (members_->connection->is_lone()) return std::vector<Announcement>(size, mine);
+  spyre::Channels& channels = members_->connection->channels();
+  channels.check = [&](int peer) { check(item, peer); };
   const std::vector<std::byte> bytes = mine.bytes(size);
   const auto length = static_cast<int64_t>(bytes.size());
   announcing_ = true;

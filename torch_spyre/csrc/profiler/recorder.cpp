@@ -70,16 +70,24 @@ int64_t rows_of(const spyre::Submission& work) {
   return steps;
 }
 
-// Work behind a collective has its time when the other cards have come there. What was dropped never has one.
+// Collectives and work behind them have their time when the other cards have come there. What was dropped never has
+// one.
 void settle(std::vector<Record>& records) {
-  for (const Record& record : records) {
-    const spyre::Submission& work = record.work;
-    if (work.end->time >= 0 || work.stream < 0) continue;
-    spyre::Card& card = spyre::Runtime::get().card(work.card);
-    try {
-      run_blocking([&] { card.engine().time(card.stream(work.stream), spyre::Runtime::interrupted); });
-    } catch (const std::exception&) {  // an interrupt; what it dropped has no row
+  for (Record& record : records) {
+    spyre::Submission& work = record.work;
+    if (work.end->time < 0) {
+      spyre::Card& card = spyre::Runtime::get().card(work.card);
+      try {
+        run_blocking([&] {
+          if (work.exchange)
+            card.engine().time(work.exchange->done, spyre::Runtime::interrupted);
+          else
+            card.engine().time(card.stream(work.stream), spyre::Runtime::interrupted);
+        });
+      } catch (const std::exception&) {  // an interrupt; what it dropped has no row
+      }
     }
+    if (work.exchange && work.end->time >= 0) work.duration = work.end->time - work.exchange->begin;
   }
   std::erase_if(records, [](const Record& record) { return record.work.end->time < 0; });
 }

@@ -55,7 +55,8 @@ struct Row : GenericTraceActivity {
 
   std::shared_ptr<const StepFacts> step;  // of kernels
   Picoseconds modelled = 0, duration = 0;
-  int64_t bytes = -1;                   // of transfers
+  int64_t bytes = -1;  // of transfers
+  std::shared_ptr<const spyre::Exchange> exchange;
   const std::string* source = nullptr;  // of kernels and transfers: file:line
   const std::string* kernel = nullptr;  // of launches
 };
@@ -74,6 +75,9 @@ const std::string Row::metadataJson() const {
     text +=
         member("bytes", std::to_string(bytes)) +
         member("memory bandwidth (GB/s)", decimal(1000.0 * static_cast<double>(bytes) / static_cast<double>(duration)));
+  if (exchange)
+    text += member("coll_group", quoted(exchange->group)) + member("coll_algo", quoted(exchange->algorithm)) +
+            member("coll_bytes", std::to_string(exchange->bytes)) + member("waited_ns", nanoseconds(exchange->waited));
   if (step)
     text += member("pt_util", decimal(1000 * step->ideal_ns / static_cast<double>(duration))) + ", " + step->args;
   return text;
@@ -117,6 +121,12 @@ class Rows {
     settle_host_times(record);
     flow_started_ = false;
     if (work.duration > 0) add_host_row(record);
+    if (work.exchange) {
+      Row* row = add_device_row(ActivityType::CONCURRENT_KERNEL, "spyreccl_" + work.exchange->name, work, work.start(),
+                                work.duration);
+      if (row) row->exchange = work.exchange;
+      return;
+    }
     if (!work.plan) {
       const Transfer& moved = work.transfer;
       const bool fills = moved.kind == Transfer::Kind::fill;
@@ -173,7 +183,8 @@ class Rows {
   void add_host_row(const Record& record) {
     if (!types_.count(ActivityType::PRIVATEUSE1_RUNTIME)) return;
     const spyre::Submission& work = record.work;
-    const char* name = work.plan                                    ? "spyreLaunchKernel"
+    const char* name = work.exchange                                ? "spyreCollective"
+                       : work.plan                                  ? "spyreLaunchKernel"
                        : work.transfer.kind == Transfer::Kind::fill ? "spyreMemset"
                                                                     : "spyreMemcpy";
     Row* row = add_row(ActivityType::PRIVATEUSE1_RUNTIME, name);

@@ -33,6 +33,30 @@ c10::intrusive_ptr<SpyreCCL> create(const c10::intrusive_ptr<c10d::Store>& store
                                        without_gil(std::move(make_gloo)));
 }
 
+c10::intrusive_ptr<SpyreCCL> create_lone(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks) {
+  return c10::make_intrusive<SpyreCCL>(store, rank, size, timeout, global_ranks, "", nullptr);
+}
+
+spyre::CollectiveKind kind_of(const std::string& wanted) {
+  for (int kind = 0; kind <= static_cast<int>(spyre::CollectiveKind::message); ++kind)
+    if (wanted == spyre::name(static_cast<spyre::CollectiveKind>(kind)))
+      return static_cast<spyre::CollectiveKind>(kind);
+  throw py::value_error("there is no collective '" + wanted + "'");
+}
+
+// Names of algorithms and microseconds; the one that is used first.
+std::vector<std::pair<std::string, double>> collective_times(const std::string& kind, int64_t bytes,
+                                                             const std::vector<int>& cards) {
+  const spyre::Links& links = card(current_device()).links();
+  const spyre::CollectiveShape shape{kind_of(kind), bytes, cards};
+  const std::string used = links.fastest(shape).algorithm;
+  std::vector<std::pair<std::string, double>> times;
+  for (const spyre::CollectiveTime& each : links.candidates(shape))
+    times.insert(each.algorithm == used ? times.begin() : times.end(), {each.algorithm, each.ns / 1000});
+  return times;
+}
+
 }  // namespace
 
 void bind_distributed(py::module_& m) {
@@ -53,6 +77,9 @@ void bind_distributed(py::module_& m) {
           py::arg("timeout") = py::none(), py::arg("wait_all_ranks") = false);
   m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
+  m.def("create_lone_spyreccl", &create_lone, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+        py::arg("global_ranks"));
+  m.def("collective_times", &collective_times, py::arg("kind"), py::arg("bytes"), py::arg("cards"));
   m.def(
       "limit_threads", [](int threads) { spyre::Runtime::get().engine().limit_threads(threads); },
       "Use at most so many threads of the host from now on.", py::arg("threads"));

@@ -118,6 +118,13 @@ void bind_runtime(py::module_& m) {
         return static_cast<double>(on.engine().time(on.stream(stream))) / 1000;
       },
       "Return the modelled time at the end of a stream's queue, in nanoseconds.", py::arg("device"), py::arg("stream"));
+  m.def(
+      "stream_outside_ns",
+      [](int device, int stream) {
+        spyre::Card& on = card(device_index(device));
+        return static_cast<double>(on.engine().outside(on.stream(stream))) / 1000;
+      },
+      "Return how much of that time the stream waited for collectives.", py::arg("device"), py::arg("stream"));
   m.def("default_generator", [](int device) { return default_generator(device_index(device)); });
   m.def("profiler_row_limit", &profiler::row_limit);
   m.def("set_profiler_row_limit", &profiler::set_row_limit, py::arg("rows"));

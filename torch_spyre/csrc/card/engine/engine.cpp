@@ -221,7 +221,10 @@ uint64_t Engine::append(Lock& lock, Stream& stream, Stream::Item& item, Wake wak
 void Engine::settle_time(Stream& stream, Stream::Item& item, uint64_t sequence) {
   stream.time += item.task.duration;
   if (item.task.end) item.task.end->time.store(stream.time, std::memory_order_release);
-  if (item.awaited) stream.time = std::max(stream.time, item.awaited->time);
+  if (item.awaited && item.awaited->time > stream.time) {
+    if (!item.awaited->stream) stream.outside += item.awaited->time - stream.time;
+    stream.time = item.awaited->time;
+  }
   if (stream.meter) stream.meter->submitted(stream.id, sequence, stream.time, item.task.duration, item.task.usage);
   if (item.record) {
     item.record->time = stream.time;
@@ -568,6 +571,12 @@ Picoseconds Engine::time(Stream& stream, const InterruptCheck& interrupted) {
   if (!stream.settled)
     wait_until(lock, {stream.progress, stream.id, stream.progress->issued[stream.id]}, &stream, interrupted);
   return stream.time;
+}
+
+Picoseconds Engine::outside(Stream& stream, const InterruptCheck& interrupted) {
+  time(stream, interrupted);
+  const Lock lock(mutex_);
+  return stream.outside;
 }
 
 Picoseconds Engine::time(const Event& event, const InterruptCheck& interrupted) {

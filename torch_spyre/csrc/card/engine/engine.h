@@ -81,6 +81,7 @@ struct Stream {
   Progress* progress;
   Meter* meter = nullptr;  // null: nobody counts
   Picoseconds time = 0;
+  Picoseconds outside = 0;  // part of it: waits for work outside of the engine
 
   struct Item {
     Task task;
@@ -147,7 +148,9 @@ class Engine {
 
   // Modelled time behind all that was submitted, for which it waits where that is not settled.
   Picoseconds time(Stream& stream, const InterruptCheck& interrupted = {});
-  // The same of a recorded event.
+  // Of that, what passed in waits for work outside, once all is settled.
+  Picoseconds outside(Stream& stream, const InterruptCheck& interrupted = {});
+  // Modelled time of a recorded event.
   Picoseconds time(const Event& event, const InterruptCheck& interrupted = {});
 
   // Work outside of the engine begins: streams may wait for the event, and go on when it ends. With an error they fail.
