@@ -8,6 +8,8 @@ REPLACEMENTS: dict[str, str] = {
     "torch.DoubleTensor(1).fill_(0.0)": "torch.zeros(1)",
     "expected_time.fill_(time.time() + WAIT_TIME)": "expected_time.fill_(time.time() % 3600 + WAIT_TIME)",
     "float(time.time())": "float(time.time() % 3600)",
+    # What PyTorch calls all backends that are not its own.
+    'ddp_logging_data.get("backend_name"), dist.get_backend(group_id)': 'ddp_logging_data.get("backend_name"), "custom"',
     # A branch for each backend in the middle of a test, where that of NCCL is for devices.
     'if BACKEND == "nccl":\n                rank_to_GPU': 'if BACKEND == "spyreccl":\n                rank_to_GPU',
 }

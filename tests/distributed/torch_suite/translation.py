@@ -49,7 +49,8 @@ def load(size: int) -> types.ModuleType:
     module = types.ModuleType("torch_suite_of_cards")
     module.__file__ = spec.origin
     sys.modules[module.__name__] = module
-    exec(compile(translated(Path(spec.origin).read_text()), spec.origin, "exec"), module.__dict__)
+    source = translated(Path(spec.origin).read_text())
+    exec(compile(source, spec.origin, "exec", dont_inherit=True), module.__dict__)
     return module
 
 

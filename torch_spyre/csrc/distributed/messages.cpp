@@ -163,10 +163,10 @@ bool Messages::progress() {
     Item& item = **at;
     bool ended = false;
     try {
-      check(item);
-      if (!item.sends) {
-        ended = deliver(item);
-      } else if (!taken[item.peer]) {
+      // What has arrived is delivered even if its sender has gone.
+      if (!item.sends) ended = deliver(item);
+      if (!ended) check(item);
+      if (item.sends && !taken[item.peer]) {
         const int64_t before = item.sent;
         ended = go_on_sending(item);
         any |= item.sent > before;
@@ -193,10 +193,11 @@ void Messages::check(const Item& item) const {
   if (item.card->engine().interrupts() != item.interrupts) throw CollectiveFailed("interrupted");
   if (const std::string reason = members_->failure(); !reason.empty()) throw CollectiveFailed(reason);
   const std::string peer = item.peer == kAnySource ? "any member" : members_->names[item.peer];
-  const spyre::SharedGroup* shared = members_->connection->shared();
-  if (connected_ && shared && item.peer >= 0 && item.peer != members_->rank && shared->is_gone(item.peer) &&
-      (item.sends || !shared->has_message(SharedLane::messages, item.peer)))
-    throw CollectiveFailed("the process of " + peer + " has ended");
+  if (connected_ && item.peer >= 0)
+    if (const std::string gone = members_->connection->departure(item.peer);
+        !gone.empty() &&
+        (item.sends || !members_->connection->shared()->has_message(SharedLane::messages, item.peer)))
+      throw CollectiveFailed(gone);
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
   out << "Timed out after " << static_cast<double>(item.timeout.count()) / 1000 << " s: " << peer << " did not "
