@@ -39,7 +39,8 @@ def test_the_same_bits_between_hosts() -> None:
     if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this machine does not let us make namespaces")
     together, apart = world((), ()), world((), APART)
-    for differing, found, mismatch in [*together, *apart]:
+    assert all(shares for *_, shares in together) and not any(shares for *_, shares in apart)
+    for differing, found, mismatch, _ in [*together, *apart]:
         assert differing == []
         assert found == together[0][1]
         assert "rank 0 calls all_reduce(SUM) of Half [4], rank 1 calls all_reduce(SUM) of Half [5]" in mismatch

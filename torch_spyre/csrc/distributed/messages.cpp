@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "distributed/remote_transfer.h"
 #include "runtime/device/device.h"
 #include "runtime/device/streams.h"
 
@@ -40,6 +41,7 @@ struct Messages::Item {
   std::shared_ptr<Pending> pending;
   bool begun = false;
   int64_t sent = 0;  // elements
+  std::unique_ptr<RemoteTransfer> transfer;
 
   bool has_values() const { return card->mode() != spyre::Mode::timing; }
   int64_t elements() const { return has_values() ? operand.elements() : 0; }
@@ -163,6 +165,13 @@ bool Messages::progress() {
     Item& item = **at;
     bool ended = false;
     try {
+      if (connected_ && item.peer != members_->rank && !members_->connection->shared()) {
+        ended = go_on_remotely(item);
+        if (!ended) check(item);
+        any |= ended;
+        at = ended ? items_.erase(at) : std::next(at);
+        continue;
+      }
       // What has arrived is delivered even if its sender has gone.
       if (!item.sends) ended = deliver(item);
       if (!ended) check(item);
@@ -216,6 +225,61 @@ void Messages::keep(Item& item) {
   end(item, item.ready.record->time, nullptr);
 }
 
+// When a message that is sent now is there, as modelled.
+spyre::Picoseconds Messages::arrival(const Item& item) {
+  const std::vector<int>& cards = members_->connection->cards();
+  const spyre::CollectiveShape shape{
+      spyre::CollectiveKind::message, item.operand.bytes(), {cards[members_->rank], cards[item.peer]}};
+  sent_until_ =
+      std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
+  return sent_until_;
+}
+
+// Gloo gives messages of one tag in the order in which they are asked for: one is received after the other.
+bool Messages::is_behind_another(const Item& item) const {
+  for (const auto& other : items_) {
+    if (other.get() == &item) return false;
+    const bool from_same = other->peer == item.peer || other->peer == kAnySource || item.peer == kAnySource;
+    if (!other->sends && other->tag == item.tag && from_same) return true;
+  }
+  return false;
+}
+
+// Between hosts. True when it has ended.
+bool Messages::go_on_remotely(Item& item) {
+  if (!item.card->engine().finished(item.ready)) return false;
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
+  const c10::intrusive_ptr<c10d::Backend>& gloo = members_->connection->gloo();
+  if (!item.transfer && item.sends) {
+    if (item.ready.record->failed) throw CollectiveFailed("earlier work failed, whose values it needs");
+    const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                        arrival(item)};
+    RemoteTransfer::Message message;
+    message.header.resize(sizeof(header));
+    std::memcpy(message.header.data(), &header, sizeof(header));
+    message.data.resize(elements * width);
+    if (elements > 0) item.card->pack(message.data.data(), item.operand.view, 0, elements);
+    item.transfer = RemoteTransfer::send(gloo, item.peer, item.tag, message);
+  } else if (!item.transfer) {
+    if (is_behind_another(item)) return false;
+    item.transfer = RemoteTransfer::receive(gloo, item.peer, item.tag, sizeof(Header), [](const std::byte* bytes) {
+      Header header;
+      std::memcpy(&header, bytes, sizeof(header));
+      return header.bytes;
+    });
+  }
+  if (!item.transfer->done()) return false;
+  RemoteTransfer::Message message = item.transfer->take();
+  if (item.sends) {
+    end(item, sent_until_, nullptr);
+    return true;
+  }
+  Arrived arrived{message.from, {}, std::move(message.data)};
+  std::memcpy(&arrived.header, message.header.data(), sizeof(Header));
+  finish(item, arrived);
+  return true;
+}
+
 // True when all of the message is on its way.
 bool Messages::go_on_sending(Item& item) {
   spyre::Engine& engine = item.card->engine();
@@ -232,14 +296,8 @@ bool Messages::go_on_sending(Item& item) {
     if (!room) return false;
     int64_t left = spyre::Channels::kMessageBytes;
     if (!item.begun) {
-      const spyre::CollectiveShape shape{
-          spyre::CollectiveKind::message,
-          item.operand.bytes(),
-          {members_->connection->cards()[members_->rank], members_->connection->cards()[item.peer]}};
-      sent_until_ =
-          std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
       const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
-                          sent_until_};
+                          arrival(item)};
       std::memcpy(room, &header, sizeof(header));
       room += sizeof(header);
       left -= sizeof(header);
@@ -290,16 +348,20 @@ bool Messages::deliver(Item& item) {
     if (at->header.tag != item.tag || (item.peer != kAnySource && at->from != item.peer)) continue;
     const Arrived message = std::move(*at);
     arrived_.erase(at);
-    const auto dtype = static_cast<at::ScalarType>(message.header.dtype);
-    if (dtype != item.operand.dtype || message.header.elements != item.operand.elements())
-      throw CollectiveFailed(members_->names[message.from] + " sends " + described(dtype, message.header.elements) +
-                             ", this side expects " + described(item.operand.dtype, item.operand.elements()));
-    if (item.has_values()) item.card->unpack(item.operand.view, message.data.data(), 0, item.operand.elements());
-    item.pending->source = message.from;
-    end(item, std::max(item.ready.record->time, message.header.clock), nullptr);
+    finish(item, message);
     return true;
   }
   return false;
+}
+
+void Messages::finish(Item& item, const Arrived& message) {
+  const auto dtype = static_cast<at::ScalarType>(message.header.dtype);
+  if (dtype != item.operand.dtype || message.header.elements != item.operand.elements())
+    throw CollectiveFailed(members_->names[message.from] + " sends " + described(dtype, message.header.elements) +
+                           ", this side expects " + described(item.operand.dtype, item.operand.elements()));
+  if (item.has_values()) item.card->unpack(item.operand.view, message.data.data(), 0, item.operand.elements());
+  item.pending->source = message.from;
+  end(item, std::max(item.ready.record->time, message.header.clock), nullptr);
 }
 
 }  // namespace torch_spyre::distributed

@@ -33,6 +33,10 @@ class Messages {
   bool progress();
   bool go_on_sending(Item& item);
   void keep(Item& item);
+  bool go_on_remotely(Item& item);
+  bool is_behind_another(const Item& item) const;
+  spyre::Picoseconds arrival(const Item& item);
+  void finish(Item& item, const Arrived& message);
   bool take_in(int from);
   bool deliver(Item& item);
   void check(const Item& item) const;
