@@ -1,6 +1,6 @@
 """Collectives of two cards against Gloo's of CPU tensors, with as many elements: ``python benchmarks/collectives.py``.
 
-Both run in the same processes, turn by turn, and the best of several turns counts. A ratio above 1: the cards are faster.
+Both run in the same processes, turn by turn, and the best of several turns counts. A ratio above 1: cards are faster.
 """
 
 from __future__ import annotations

@@ -130,7 +130,9 @@ def test_a_killed_rank_is_named_and_leaves_nothing(first: int, cycles: int) -> N
     "variable, values, text",
     [
         ("AIU_WORLD_SIZE", ("2", "4"), "numbers of cards differ (AIU_WORLD_SIZE, SPYRE_DEVICES): 2 for one, 4 for the"),
-        pytest.param("SPYRE_CARD", ("run", "timing"), "SPYRE_CARD differs: run for one, timing for the other", marks=SLOW),
+        pytest.param(
+            "SPYRE_CARD", ("run", "timing"), "SPYRE_CARD differs: run for one, timing for the other", marks=SLOW
+        ),
         pytest.param("SENCORES", ("32", "8"), "numbers of cores differ: 32 for one, 8 for the other", marks=SLOW),
     ],
 )

@@ -167,7 +167,9 @@ struct SpyreCCL::Call {
 
 SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout,
                    const std::vector<int64_t>& global_ranks, const std::string& version, MakeGloo make_gloo)
-    : Backend(rank, size), options_(c10::make_intrusive<Options>(timeout)), members_([&] {
+    : Backend(rank, size),
+      options_(c10::make_intrusive<Options>(timeout)),
+      members_([&] {
         TORCH_CHECK(size <= kMostMembers, "spyreccl has groups of at most ", kMostMembers, " members, not ", size);
         const std::vector<std::string> names = names_of(global_ranks);
         std::unique_ptr<Connection> connection;
@@ -679,15 +681,14 @@ SpyreCCL::WorkPointer SpyreCCL::barrier(const c10d::BarrierOptions& options) {
 
 void SpyreCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   ++calls_;
-  run_blocking([&] {
-    monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted);
-  });
+  run_blocking(
+      [&] { monitored_barrier_.wait(timeout_of(options.timeout), wait_all_ranks, spyre::Runtime::interrupted); });
 }
 
 SpyreCCL::WorkPointer SpyreCCL::message(std::shared_ptr<Pending> pending, OpType op, const at::Tensor& tensor) {
   ++calls_;
-  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which programs
-  // ask for the sender, or whether it is complete.
+  // Its wait() blocks the host: send() and recv() are nothing but isend() and irecv() with a wait(), after which
+  // programs ask for the sender, or whether it is complete.
   auto work = c10::make_intrusive<SpyreWork>(getRank(), op, tensor.device().index(), std::vector{std::move(pending)},
                                              Tensors{tensor}, true);
   if (coalescing_) coalesced_.push_back(work);

@@ -204,8 +204,7 @@ void Messages::check(const Item& item) const {
   const std::string peer = item.peer == kAnySource ? "any member" : members_->names[item.peer];
   if (connected_ && item.peer >= 0)
     if (const std::string gone = members_->connection->departure(item.peer);
-        !gone.empty() &&
-        (item.sends || !members_->connection->shared()->has_message(SharedLane::messages, item.peer)))
+        !gone.empty() && (item.sends || !members_->connection->shared()->has_message(SharedLane::messages, item.peer)))
       throw CollectiveFailed(gone);
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
