@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -95,12 +96,21 @@ def absent(missing: int, seconds: float) -> tuple[str, float]:
         return text, took
 
 
-def late(missing: int, by: float, seconds: float) -> str:
-    with own_group(seconds) as group:
+def late(missing: int, by: float, seconds: float) -> tuple[str, str]:
+    """What is raised, and what is written to stderr meanwhile."""
+    with own_group(seconds) as group, tempfile.TemporaryFile() as said:
         dist.barrier(group)
-        if dist.get_rank() == missing:
-            time.sleep(by)
-        return raised(lambda: dist.all_reduce(ones(4), group=group))
+        stderr = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            if dist.get_rank() == missing:
+                time.sleep(by)
+            text = raised(lambda: dist.all_reduce(ones(4), group=group))
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        said.seek(0)
+        return text, said.read().decode()
 
 
 def first_collective() -> str:

@@ -30,6 +30,7 @@ class Job:
 _ELSEWHERE = (
     "--ignore=tests/generic",
     "--ignore=tests/ops",
+    "--ignore=tests/distributed/torch_suite",
     "--deselect",
     "tests/fuzz/test_fuzz.py::test_plans_change_no_result[200-all]",
 )
@@ -43,6 +44,7 @@ def table(jobs: int) -> list[Job]:
         *_pytest("op grid", "tests/ops", 3, 4.5, jobs, "-m", "slow"),
         *_pytest("generic ops", "tests/generic", 2, 4, jobs),
         Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs), "--counts", "{result}"), 15),
+        *_process_groups(2, 4),
         *_fuzz(10, 1000, jobs),
         *_plans(4, 50, jobs),
         *_mutation(5, 10_000, jobs),
@@ -60,6 +62,12 @@ def _pytest(layer: str, where: str, parts: int, minutes: float, jobs: int, *more
     for part in range(1, parts + 1):
         chosen = ("-p", "tests.nightly.part", "--part", f"{part}/{parts}", *more)
         yield Job(f"{layer} {part}", layer, _python("pytest", where, "-q", *processes, *chosen), minutes)
+
+
+def _process_groups(*ranks: int) -> Iterator[Job]:
+    for size in ranks:
+        chosen = ("--ranks", str(size), "--counts", "{result}")
+        yield Job(f"process groups {size}", "process groups", _python("tests.distributed.torch_suite", *chosen), 5)
 
 
 def _fuzz(parts: int, count: int, jobs: int) -> Iterator[Job]:

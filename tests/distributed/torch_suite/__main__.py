@@ -1,4 +1,4 @@
-"""PyTorch's own tests of process groups on cards: ``python -m tests.distributed.torch_suite [--ranks N] [NAME...]``."""
+"""Run PyTorch's own tests of process groups: ``python -m tests.distributed.torch_suite [--ranks N] [NAME...]``."""
 
 from __future__ import annotations
 

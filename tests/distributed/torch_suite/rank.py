@@ -42,6 +42,8 @@ def run_test(name: str, directory: str) -> Outcome:
     module.Barrier.barrier_id = 0
     torch.spyre.set_device(rank)
     torch.manual_seed(1234)
+    os.environ.pop("TORCH_DISTRIBUTED_DEBUG", None)  # as an earlier test may have left it
+    dist.set_debug_level(dist.DebugLevel.OFF)
     seconds = module.CUSTOM_PG_TIMEOUT.get(name, module.default_pg_timeout)
     backends: list[Any] = []
     create = _C.create_spyreccl

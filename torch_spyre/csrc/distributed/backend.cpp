@@ -759,6 +759,7 @@ void SpyreCCL::shutdown() {
   run_blocking([&] {
     messages_->drain();
     lane_->drain();
+    members_->connection->leave();
   });
 }
 

@@ -114,8 +114,7 @@ void Connection::connect(const Patience& patience, const std::function<void(int 
     waits_for(rank);
     const Patience alive = [&] {
       patience();
-      if (rank != rank_ && shared_->is_joined(rank) && shared_->is_gone(rank))
-        throw spyre::CollectiveFailed("the process of " + names_[rank] + " has ended");
+      if (const std::string gone = departure(rank); !gone.empty()) throw spyre::CollectiveFailed(gone);
     };
     if (get(*store_, shares_key_of(rank), alive) != "yes") shares = "no";
   }
@@ -131,9 +130,23 @@ void Connection::connect(const Patience& patience, const std::function<void(int 
 
 uint32_t Connection::rings(spyre::Lane lane) { return shared_->doorbell(lane).rings(); }
 void Connection::wait(spyre::Lane lane, uint32_t seen) { shared_->doorbell(lane).wait(seen); }
-void Connection::wake(spyre::Lane lane) { shared_->doorbell(lane).ring(); }
+void Connection::wake(spyre::Lane lane) {
+  if (shared_) shared_->doorbell(lane).ring();
+}
 
-void Connection::fail(const std::string& reason) { shared_->fail(reason); }
+std::string Connection::departure(int rank) const {
+  if (!shared_ || rank == rank_ || !shared_->is_joined(rank)) return "";
+  const char* why = shared_->departure(rank);
+  return why ? "the process of " + names_[rank] + " " + why : "";
+}
+
+void Connection::leave() {
+  if (shared_) shared_->leave();
+}
+
+void Connection::fail(const std::string& reason) {
+  if (shared_) shared_->fail(reason);
+}
 
 std::string Connection::failure() const {
   if (!shares_) return "";

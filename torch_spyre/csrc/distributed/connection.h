@@ -46,6 +46,10 @@ class Connection {
   void wait(spyre::Lane lane, uint32_t seen);
   void wake(spyre::Lane lane);
 
+  // Why nothing more comes from another member, with its name; empty while something may, or where nobody knows.
+  std::string departure(int rank) const;
+  // Tells the others that this member asks for nothing more.
+  void leave();
   // Tells the others that this member goes on no more.
   void fail(const std::string& reason);
   // Why another member goes on no more, with its name; empty where all do.

@@ -261,9 +261,8 @@ void Lane::check(const Item& item, int peer) {
 }
 
 void Lane::check_alive(const Item& item, int rank) const {
-  const spyre::SharedGroup* shared = members_->connection->shared();
-  if (!shared || !shared->is_gone(rank) || shared->has_message(spyre::Lane::collectives, rank)) return;
-  const std::string reason = "the process of " + members_->names[rank] + " has ended";
+  const std::string reason = members_->connection->departure(rank);
+  if (reason.empty() || members_->connection->shared()->has_message(spyre::Lane::collectives, rank)) return;
   members_->fail(reason);
   throw CollectiveFailed(call(item) + ": " + reason);
 }
@@ -286,9 +285,9 @@ void Lane::warn_of_stragglers(const Item& item, int peer) {
   const auto waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - item.deadline) +
                       std::chrono::duration<double>(item.request.timeout);
   std::ostringstream out;
-  out.precision(2);
-  out << "spyreccl: " << call(item) << " waits for " << listed(absence(peer).missing) << " since " << waited.count()
-      << " s; it times out after " << std::chrono::duration<double>(item.request.timeout).count() << " s\n";
+  out << "spyreccl: " << call(item) << " waits for " << listed(absence(peer).missing) << " since "
+      << std::lround(waited.count()) << " s; it times out after "
+      << std::chrono::duration<double>(item.request.timeout).count() << " s\n";
   std::cerr << out.str() << std::flush;
 }
 

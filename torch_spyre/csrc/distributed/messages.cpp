@@ -5,8 +5,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "distributed/gloo_messages.h"
-#include "distributed/message_item.h"
+#include "distributed/remote_transfer.h"
 #include "runtime/device/device.h"
 #include "runtime/device/streams.h"
 
@@ -15,18 +14,49 @@ namespace torch_spyre::distributed {
 using spyre::CollectiveFailed;
 using SharedLane = spyre::Lane;
 
-constexpr auto kHeaderBytes = static_cast<int64_t>(sizeof(MessageHeader));
+namespace {
+
+// Before the elements of a message.
+struct Header {
+  int32_t tag, dtype;
+  int64_t elements, bytes;
+  spyre::Picoseconds clock;  // when it is there, by the sender's clock
+};
+
+std::string described(at::ScalarType dtype, int64_t elements) {
+  return std::to_string(elements) + " elements of " + c10::toString(dtype);
+}
+
+}  // namespace
+
+struct Messages::Item {
+  bool sends;
+  int peer, tag;
+  spyre::Card* card;
+  Operand operand;
+  spyre::Event ready, done;
+  uint64_t interrupts;
+  milliseconds timeout;
+  std::chrono::steady_clock::time_point deadline;
+  std::shared_ptr<Pending> pending;
+  bool begun = false;
+  int64_t sent = 0;  // elements
+  std::unique_ptr<RemoteTransfer> transfer;
+
+  bool has_values() const { return card->mode() != spyre::Mode::timing; }
+  int64_t elements() const { return has_values() ? operand.elements() : 0; }
+};
 
 struct Messages::Incoming {
   bool begun = false;
-  MessageHeader header{};
+  Header header{};
   std::vector<std::byte> data{};
   int64_t filled = 0;
 };
 
 struct Messages::Arrived {
   int from;
-  MessageHeader header;
+  Header header;
   std::vector<std::byte> data;
 };
 
@@ -49,7 +79,7 @@ Messages::~Messages() {
 
 std::shared_ptr<Pending> Messages::send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag,
                                         milliseconds timeout) {
-  auto item = std::make_unique<MessageItem>();
+  auto item = std::make_unique<Item>();
   item->sends = true;
   item->peer = to;
   item->tag = tag;
@@ -60,7 +90,7 @@ std::shared_ptr<Pending> Messages::send(c10::DeviceIndex device, const at::Tenso
 
 std::shared_ptr<Pending> Messages::receive(c10::DeviceIndex device, const at::Tensor& tensor, int from, int tag,
                                            milliseconds timeout) {
-  auto item = std::make_unique<MessageItem>();
+  auto item = std::make_unique<Item>();
   item->sends = false;
   item->peer = from;
   item->tag = tag;
@@ -69,7 +99,7 @@ std::shared_ptr<Pending> Messages::receive(c10::DeviceIndex device, const at::Te
   return start(std::move(item), device);
 }
 
-std::shared_ptr<Pending> Messages::start(std::unique_ptr<MessageItem> item, c10::DeviceIndex device) {
+std::shared_ptr<Pending> Messages::start(std::unique_ptr<Item> item, c10::DeviceIndex device) {
   spyre::Card& on = card(device);
   spyre::Engine& engine = on.engine();
   item->card = &on;
@@ -123,11 +153,10 @@ void Messages::work() {
 bool Messages::progress() {
   bool any = false;
   if (!connected_ && !items_.empty()) {
-    const MessageItem& first = *items_.front();
+    const Item& first = *items_.front();
     try {
       members_->connection->connect([&] { check(first); }, [](int) {});
       connected_ = true;
-      if (!members_->connection->shared()) gloo_ = std::make_unique<GlooMessages>(members_->connection->gloo());
     } catch (const std::exception& failed) {
       members_->fail(failed.what());
     }
@@ -137,13 +166,20 @@ bool Messages::progress() {
       while (from != members_->rank && take_in(from)) any = true;
   std::vector<bool> taken(members_->size());  // an earlier message goes to this member
   for (auto at = items_.begin(); at != items_.end();) {
-    MessageItem& item = **at;
+    Item& item = **at;
     bool ended = false;
     try {
-      check(item);
-      if (!item.sends) {
-        ended = deliver(item);
-      } else if (!taken[item.peer]) {
+      if (connected_ && item.peer != members_->rank && !members_->connection->shared()) {
+        ended = go_on_remotely(item);
+        if (!ended) check(item);
+        any |= ended;
+        at = ended ? items_.erase(at) : std::next(at);
+        continue;
+      }
+      // What has arrived is delivered even if its sender has gone.
+      if (!item.sends) ended = deliver(item);
+      if (!ended) check(item);
+      if (item.sends && !taken[item.peer]) {
         const int64_t before = item.sent;
         ended = go_on_sending(item);
         any |= item.sent > before;
@@ -161,19 +197,20 @@ bool Messages::progress() {
   return any;
 }
 
-void Messages::end(MessageItem& item, spyre::Picoseconds time, std::exception_ptr error) {
+void Messages::end(Item& item, spyre::Picoseconds time, std::exception_ptr error) {
   item.card->engine().fulfil(*outside_, item.done, time, std::move(error));
 }
 
 // Throws where there is no point in going on.
-void Messages::check(const MessageItem& item) const {
+void Messages::check(const Item& item) const {
   if (item.card->engine().interrupts() != item.interrupts) throw CollectiveFailed("interrupted");
   if (const std::string reason = members_->failure(); !reason.empty()) throw CollectiveFailed(reason);
   const std::string peer = item.peer == kAnySource ? "any member" : members_->names[item.peer];
   const spyre::SharedGroup* shared = members_->connection->shared();
-  if (connected_ && shared && item.peer >= 0 && item.peer != members_->rank && shared->is_gone(item.peer) &&
-      (item.sends || !shared->has_message(SharedLane::messages, item.peer)))
-    throw CollectiveFailed("the process of " + peer + " has ended");
+  if (connected_ && shared && item.peer >= 0)
+    if (const std::string gone = members_->connection->departure(item.peer);
+        !gone.empty() && (item.sends || !shared->has_message(SharedLane::messages, item.peer)))
+      throw CollectiveFailed(gone);
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
   out << "Timed out after " << static_cast<double>(item.timeout.count()) / 1000 << " s: " << peer << " did not "
@@ -181,57 +218,97 @@ void Messages::check(const MessageItem& item) const {
   throw CollectiveFailed(out.str());
 }
 
-MessageHeader Messages::header_of(const MessageItem& item) {
-  const auto& cards = members_->connection->cards();
-  const spyre::CollectiveShape shape{
-      spyre::CollectiveKind::message, item.operand.bytes(), {cards[members_->rank], cards[item.peer]}};
-  sent_until_ =
-      std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
-  return {item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), item.value_bytes(), sent_until_};
-}
-
 // A message to this very member goes through no channel.
-void Messages::keep(MessageItem& item) {
-  std::vector<std::byte> data(item.value_bytes());
-  item.card->pack(data.data(), item.operand.view, 0, item.values());
-  const MessageHeader header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(),
-                             item.value_bytes(), item.ready.record->time};
+void Messages::keep(Item& item) {
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
+  std::vector<std::byte> data(elements * width);
+  if (elements > 0) item.card->pack(data.data(), item.operand.view, 0, elements);
+  const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                      item.ready.record->time};
   arrived_.push_back({members_->rank, header, std::move(data)});
   end(item, item.ready.record->time, nullptr);
 }
 
-// True when all of the message is on its way.
-bool Messages::go_on_sending(MessageItem& item) {
+// When a message that is sent now is there, as modelled.
+spyre::Picoseconds Messages::arrival(const Item& item) {
+  const std::vector<int>& cards = members_->connection->cards();
+  const spyre::CollectiveShape shape{
+      spyre::CollectiveKind::message, item.operand.bytes(), {cards[members_->rank], cards[item.peer]}};
+  sent_until_ =
+      std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
+  return sent_until_;
+}
+
+// Gloo gives messages of one tag in the order in which they are asked for: one is received after the other.
+bool Messages::is_behind_another(const Item& item) const {
+  for (const auto& other : items_) {
+    if (other.get() == &item) return false;
+    const bool from_same = other->peer == item.peer || other->peer == kAnySource || item.peer == kAnySource;
+    if (!other->sends && other->tag == item.tag && from_same) return true;
+  }
+  return false;
+}
+
+// Between hosts. True when it has ended.
+bool Messages::go_on_remotely(Item& item) {
   if (!item.card->engine().finished(item.ready)) return false;
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
+  const c10::intrusive_ptr<c10d::Backend>& gloo = members_->connection->gloo();
+  if (!item.transfer && item.sends) {
+    if (item.ready.record->failed) throw CollectiveFailed("earlier work failed, whose values it needs");
+    const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                        arrival(item)};
+    RemoteTransfer::Message message;
+    message.header.resize(sizeof(header));
+    std::memcpy(message.header.data(), &header, sizeof(header));
+    message.data.resize(elements * width);
+    if (elements > 0) item.card->pack(message.data.data(), item.operand.view, 0, elements);
+    item.transfer = RemoteTransfer::send(gloo, item.peer, item.tag, message);
+  } else if (!item.transfer) {
+    if (is_behind_another(item)) return false;
+    item.transfer = RemoteTransfer::receive(gloo, item.peer, item.tag, sizeof(Header), [](const std::byte* bytes) {
+      Header header;
+      std::memcpy(&header, bytes, sizeof(header));
+      return header.bytes;
+    });
+  }
+  if (!item.transfer->done()) return false;
+  RemoteTransfer::Message message = item.transfer->take();
+  if (item.sends) {
+    end(item, sent_until_, nullptr);
+    return true;
+  }
+  Arrived arrived{message.from, {}, std::move(message.data)};
+  std::memcpy(&arrived.header, message.header.data(), sizeof(Header));
+  finish(item, arrived);
+  return true;
+}
+
+// True when all of the message is on its way.
+bool Messages::go_on_sending(Item& item) {
+  spyre::Engine& engine = item.card->engine();
+  if (!engine.finished(item.ready)) return false;
   if (item.ready.record->failed) throw CollectiveFailed("earlier work failed, whose values it needs");
   if (item.peer == members_->rank) {
     keep(item);
     return true;
   }
-  if (gloo_) {
-    const at::Tensor message = at::empty({kHeaderBytes + item.value_bytes()}, at::kByte);
-    auto* const bytes = static_cast<std::byte*>(message.data_ptr());
-    const MessageHeader header = header_of(item);
-    std::memcpy(bytes, &header, sizeof(header));
-    item.card->pack(bytes + sizeof(header), item.operand.view, 0, item.values());
-    gloo_->send(message, item.peer, item.tag);
-    end(item, sent_until_, nullptr);
-    return true;
-  }
+  const int64_t width = spyre::element_bytes(item.operand.layout->format), elements = item.elements();
   spyre::SharedGroup& shared = *members_->connection->shared();
-  while (!item.begun || item.sent < item.values()) {
+  while (!item.begun || item.sent < elements) {
     std::byte* room = shared.try_reserve(SharedLane::messages, item.peer);
     if (!room) return false;
     int64_t left = spyre::Channels::kMessageBytes;
     if (!item.begun) {
-      const MessageHeader header = header_of(item);
+      const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
+                          arrival(item)};
       std::memcpy(room, &header, sizeof(header));
       room += sizeof(header);
       left -= sizeof(header);
       item.begun = true;
     }
-    const int64_t count = std::min(item.values() - item.sent, left / item.width());
-    item.card->pack(room, item.operand.view, item.sent, count);
+    const int64_t count = std::min(elements - item.sent, left / width);
+    if (count > 0) item.card->pack(room, item.operand.view, item.sent, count);
     shared.send(SharedLane::messages, item.peer);
     item.sent += count;
   }
@@ -248,9 +325,9 @@ bool Messages::take_in(int from) {
   Incoming& incoming = incoming_[from];
   int64_t room = spyre::Channels::kMessageBytes;
   if (!incoming.begun) {
-    std::memcpy(&incoming.header, piece, sizeof(MessageHeader));
-    piece += sizeof(MessageHeader);
-    room -= sizeof(MessageHeader);
+    std::memcpy(&incoming.header, piece, sizeof(Header));
+    piece += sizeof(Header);
+    room -= sizeof(Header);
     incoming.data.resize(incoming.header.bytes);
     incoming.filled = 0;
     incoming.begun = true;
@@ -268,51 +345,27 @@ bool Messages::take_in(int from) {
   return true;
 }
 
-// Gives an item the first message that fits it, if it is there.
-bool Messages::deliver(MessageItem& item) {
-  if (gloo_ && item.peer != members_->rank) return deliver_from_gloo(item);
+// Gives an item the first message that fits it.
+bool Messages::deliver(Item& item) {
   if (!item.card->engine().finished(item.ready)) return false;
   for (auto at = arrived_.begin(); at != arrived_.end(); ++at) {
     if (at->header.tag != item.tag || (item.peer != kAnySource && at->from != item.peer)) continue;
     const Arrived message = std::move(*at);
     arrived_.erase(at);
-    accept(item, message.from, message.header, message.data.data());
+    finish(item, message);
     return true;
   }
   return false;
 }
 
-bool Messages::deliver_from_gloo(MessageItem& item) {
-  if (!item.begun) {
-    item.begun = true;
-    gloo_->receive(kHeaderBytes + item.value_bytes(), item.peer, item.tag,
-                   [arrival = item.arrival, connection = members_->connection.get()](int from, at::Tensor message,
-                                                                                     std::exception_ptr error) {
-                     arrival->from = from;
-                     arrival->message = std::move(message);
-                     arrival->error = std::move(error);
-                     arrival->done = true;
-                     connection->wake(SharedLane::messages);
-                   });
-  }
-  GlooArrival& arrival = *item.arrival;
-  if (!arrival.done || !item.card->engine().finished(item.ready)) return false;
-  if (arrival.error) std::rethrow_exception(arrival.error);
-  MessageHeader header;
-  const auto* const bytes = static_cast<const std::byte*>(arrival.message.data_ptr());
-  std::memcpy(&header, bytes, sizeof(header));
-  accept(item, arrival.from, header, bytes + sizeof(header));
-  return true;
-}
-
-void Messages::accept(MessageItem& item, int from, const MessageHeader& header, const std::byte* values) {
-  const auto dtype = static_cast<at::ScalarType>(header.dtype);
-  if (dtype != item.operand.dtype || header.elements != item.operand.elements())
-    throw CollectiveFailed(members_->names[from] + " sends " + described(dtype, header.elements) +
+void Messages::finish(Item& item, const Arrived& message) {
+  const auto dtype = static_cast<at::ScalarType>(message.header.dtype);
+  if (dtype != item.operand.dtype || message.header.elements != item.operand.elements())
+    throw CollectiveFailed(members_->names[message.from] + " sends " + described(dtype, message.header.elements) +
                            ", this side expects " + described(item.operand.dtype, item.operand.elements()));
-  item.card->unpack(item.operand.view, values, 0, item.values());
-  item.pending->source = from;
-  end(item, std::max(item.ready.record->time, header.clock), nullptr);
+  if (item.has_values()) item.card->unpack(item.operand.view, message.data.data(), 0, item.operand.elements());
+  item.pending->source = message.from;
+  end(item, std::max(item.ready.record->time, message.header.clock), nullptr);
 }
 
 }  // namespace torch_spyre::distributed

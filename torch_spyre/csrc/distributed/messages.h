@@ -10,10 +10,6 @@ namespace torch_spyre::distributed {
 
 constexpr int kAnySource = -1;
 
-struct MessageHeader;
-struct MessageItem;
-class GlooMessages;
-
 class Messages {
  public:
   explicit Messages(std::shared_ptr<Members> members);
@@ -29,34 +25,34 @@ class Messages {
   void drain();
 
  private:
+  struct Item;
   struct Arrived;
   struct Incoming;
-  std::shared_ptr<Pending> start(std::unique_ptr<MessageItem> item, c10::DeviceIndex device);
+  std::shared_ptr<Pending> start(std::unique_ptr<Item> item, c10::DeviceIndex device);
   void work();
   bool progress();
-  bool go_on_sending(MessageItem& item);
-  void keep(MessageItem& item);
+  bool go_on_sending(Item& item);
+  void keep(Item& item);
+  bool go_on_remotely(Item& item);
+  bool is_behind_another(const Item& item) const;
+  spyre::Picoseconds arrival(const Item& item);
+  void finish(Item& item, const Arrived& message);
   bool take_in(int from);
-  MessageHeader header_of(const MessageItem& item);
-  bool deliver(MessageItem& item);
-  bool deliver_from_gloo(MessageItem& item);
-  void accept(MessageItem& item, int from, const MessageHeader& header, const std::byte* values);
-  void check(const MessageItem& item) const;
-  void end(MessageItem& item, spyre::Picoseconds time, std::exception_ptr error);
+  bool deliver(Item& item);
+  void check(const Item& item) const;
+  void end(Item& item, spyre::Picoseconds time, std::exception_ptr error);
 
   const std::shared_ptr<Members> members_;
   const std::shared_ptr<spyre::OutsideWork> outside_ = std::make_shared<spyre::OutsideWork>();
-  std::vector<Incoming> incoming_;     // by member
-  std::list<Arrived> arrived_;         // and not asked for yet
-  spyre::Picoseconds sent_until_ = 0;  // modelled: the link is taken up to here
-  std::list<std::unique_ptr<MessageItem>>
-      items_;  // under way, in the order in which they were asked for; the thread's own
+  std::vector<Incoming> incoming_;          // by member
+  std::list<Arrived> arrived_;              // and not asked for yet
+  spyre::Picoseconds sent_until_ = 0;       // modelled: the link is taken up to here
+  std::list<std::unique_ptr<Item>> items_;  // under way, in the order in which they were asked for; the thread's own
   bool connected_ = false;
-  std::unique_ptr<GlooMessages> gloo_;  // carries them where the members share no memory
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::list<std::unique_ptr<MessageItem>> asked_;
+  std::list<std::unique_ptr<Item>> asked_;
   bool stopping_ = false, busy_ = false;
   std::thread thread_;
 };

@@ -22,7 +22,7 @@ constexpr std::chrono::microseconds kSpinTime{60};
 struct alignas(64) Front {
   std::byte label[64];
   std::array<Doorbell, kLanes> doorbells;
-  std::atomic<uint32_t> failing, failed;
+  std::atomic<uint32_t> failing, failed, left;
   char reason[kReasonBytes];
 };
 
@@ -45,7 +45,7 @@ SharedGroup::SharedGroup(int rank, int size, SharedSegment own) : rank_(rank), s
   segments_[rank] = std::make_unique<SharedSegment>(std::move(own));
 }
 
-SharedGroup::~SharedGroup() = default;
+SharedGroup::~SharedGroup() { leave(); }
 
 void SharedGroup::join(int rank, SharedSegment segment) {
   segments_[rank] = std::make_unique<SharedSegment>(std::move(segment));
@@ -95,9 +95,24 @@ void SharedGroup::fail(const std::string& reason) {
   if (front->failing.exchange(1)) return;
   std::strncpy(front->reason, reason.c_str(), kReasonBytes - 1);
   front->failed.store(1, std::memory_order_release);
+  ring_all();
+}
+
+void SharedGroup::ring_all() {
   for (int rank = 0; rank < size_; ++rank)
     if (segments_[rank])
       for (const Lane lane : {Lane::collectives, Lane::messages}) doorbell(lane, rank).ring();
+}
+
+void SharedGroup::leave() {
+  auto* front = reinterpret_cast<Front*>(segments_[rank_]->data());
+  if (!front->left.exchange(1, std::memory_order_release)) ring_all();
+}
+
+const char* SharedGroup::departure(int rank) const {
+  const auto* front = reinterpret_cast<const Front*>(segments_[rank]->data());
+  if (front->left.load(std::memory_order_acquire)) return "has destroyed the group";
+  return segments_[rank]->owner_is_gone() ? "has ended" : nullptr;
 }
 
 std::optional<std::string> SharedGroup::failure(int rank) const {

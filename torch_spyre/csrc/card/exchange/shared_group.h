@@ -44,11 +44,15 @@ class SharedGroup {
   // Whether a message from another member waits to be received.
   bool has_message(Lane lane, int from) const;
   bool is_joined(int rank) const { return segments_[rank] != nullptr; }
-  bool is_gone(int rank) const { return segments_[rank]->owner_is_gone(); }
+  // Why nothing more comes from a member than what waits to be received; null while something may.
+  const char* departure(int rank) const;
+  // Tells the others that this member asks for nothing more.
+  void leave();
 
  private:
   SharedRing& ring(Lane lane, int from, int to);
   Doorbell& doorbell(Lane lane, int of);
+  void ring_all();
   const int rank_, size_;
   std::vector<std::unique_ptr<SharedSegment>> segments_;
 };
