@@ -18,9 +18,11 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
 
   void record(c10::DeviceIndex* device, Mark* mark, int64_t* host_ns) const override {
     const c10::DeviceIndex on = current_device();
-    // Modelled time is settled at submission, and is 0 where nothing was submitted.
+    // Modelled time is 0 where nothing was submitted. Behind a collective this waits for it.
     spyre::Picoseconds now = 0;
-    if (has_runtime()) now = card(on).engine().time(card(on).stream(current_stream(on)));
+    if (has_runtime())
+      run_blocking(
+          [&] { now = card(on).engine().time(card(on).stream(current_stream(on)), spyre::Runtime::interrupted); });
     *mark = std::make_shared<spyre::Picoseconds>(now);
     if (device) *device = on;
     if (host_ns) *host_ns = c10::getTime();

@@ -115,7 +115,9 @@ void bind_runtime(py::module_& m) {
       "stream_time_ns",
       [](int device, int stream) {
         spyre::Card& on = card(device_index(device));
-        return static_cast<double>(on.engine().time(on.stream(stream))) / 1000;
+        spyre::Picoseconds time = 0;
+        run_blocking([&] { time = on.engine().time(on.stream(stream), spyre::Runtime::interrupted); });
+        return static_cast<double>(time) / 1000;
       },
       "Return the modelled time at the end of a stream's queue, in nanoseconds.", py::arg("device"), py::arg("stream"));
   m.def(
