@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -209,13 +210,19 @@ void Messages::check(const Item& item) const {
   const spyre::SharedGroup* shared = members_->connection->shared();
   if (connected_ && shared && item.peer >= 0)
     if (const std::string gone = members_->connection->departure(item.peer);
-        !gone.empty() && (item.sends || !shared->has_message(SharedLane::messages, item.peer)))
+        !gone.empty() && (item.sends || !(has_arrived(item) || shared->has_message(SharedLane::messages, item.peer))))
       throw CollectiveFailed(gone);
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
   out << "Timed out after " << static_cast<double>(item.timeout.count()) / 1000 << " s: " << peer << " did not "
       << (item.sends ? "take it" : "send it") << " (tag " << item.tag << ")";
   throw CollectiveFailed(out.str());
+}
+
+// Whether the message for an item waits for the stream that it is received on.
+bool Messages::has_arrived(const Item& item) const {
+  return std::any_of(arrived_.begin(), arrived_.end(),
+                     [&](const Arrived& each) { return each.header.tag == item.tag && each.from == item.peer; });
 }
 
 // A message to this very member goes through no channel.

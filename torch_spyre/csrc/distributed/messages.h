@@ -33,6 +33,7 @@ class Messages {
   bool progress();
   bool go_on_sending(Item& item);
   void keep(Item& item);
+  bool has_arrived(const Item& item) const;
   bool go_on_remotely(Item& item);
   bool is_behind_another(const Item& item) const;
   spyre::Picoseconds arrival(const Item& item);
