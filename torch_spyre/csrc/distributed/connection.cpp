@@ -128,6 +128,8 @@ void Connection::connect(const Patience& patience, const std::function<void(int 
   connected_ = true;
 }
 
+bool Connection::has_come(int rank) { return !is_lone() && store_->check({shares_key_of(rank)}); }
+
 uint32_t Connection::rings(spyre::Lane lane) { return shared_->doorbell(lane).rings(); }
 void Connection::wait(spyre::Lane lane, uint32_t seen) { shared_->doorbell(lane).wait(seen); }
 void Connection::wake(spyre::Lane lane) {
@@ -135,7 +137,7 @@ void Connection::wake(spyre::Lane lane) {
 }
 
 std::string Connection::departure(int rank) const {
-  if (!shared_ || rank == rank_ || !shared_->is_joined(rank)) return "";
+  if (!shared_ || (connected_ && !shares_) || rank == rank_ || !shared_->is_joined(rank)) return "";
   const char* why = shared_->departure(rank);
   return why ? "the process of " + names_[rank] + " " + why : "";
 }

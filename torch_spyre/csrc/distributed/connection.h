@@ -35,6 +35,9 @@ class Connection {
   // Waits until all others have published, and connects to them, once. `waits_for` is told whom it waits for.
   void connect(const Patience& patience, const std::function<void(int peer)>& waits_for);
 
+  // Whether a member is about to connect, or has.
+  bool has_come(int rank);
+
   // Once connected.
   spyre::Channels& channels() { return *channels_; }
   const std::vector<int>& cards() const { return cards_; }                    // their places, by rank

@@ -272,9 +272,11 @@ Lane::Absence Lane::absence(int peer) const {
   Absence result;
   for (int rank = 0; rank < members_->size(); ++rank) {
     if (rank == members_->rank) continue;
-    const bool here = connected_ && (!announcing_ || has_come_[rank] ||
-                                     (shared && shared->has_message(spyre::Lane::collectives, rank)));
-    (here && rank != peer ? result.present : result.missing).push_back(members_->names[rank]);
+    const bool here =
+        connected_ ? !announcing_ || has_come_[rank] || (shared && shared->has_message(spyre::Lane::collectives, rank))
+                   : members_->connection->has_come(rank);
+    const bool is_here = here && (!connected_ || rank != peer);
+    (is_here ? result.present : result.missing).push_back(members_->names[rank]);
   }
   return result;
 }

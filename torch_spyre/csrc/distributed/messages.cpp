@@ -210,8 +210,10 @@ void Messages::check(const Item& item) const {
   const spyre::SharedGroup* shared = members_->connection->shared();
   if (connected_ && shared && item.peer >= 0)
     if (const std::string gone = members_->connection->departure(item.peer);
-        !gone.empty() && (item.sends || !(has_arrived(item) || shared->has_message(SharedLane::messages, item.peer))))
+        !gone.empty() && (item.sends || !(has_arrived(item) || shared->has_message(SharedLane::messages, item.peer)))) {
+      if (shared->is_gone(item.peer)) members_->fail(gone);  // others may wait for this member, and not for that one
       throw CollectiveFailed(gone);
+    }
   if (std::chrono::steady_clock::now() < item.deadline) return;
   std::ostringstream out;
   out << "Timed out after " << static_cast<double>(item.timeout.count()) / 1000 << " s: " << peer << " did not "

@@ -44,6 +44,7 @@ class SharedGroup {
   // Whether a message from another member waits to be received.
   bool has_message(Lane lane, int from) const;
   bool is_joined(int rank) const { return segments_[rank] != nullptr; }
+  bool is_gone(int rank) const { return segments_[rank]->owner_is_gone(); }  // its process has ended
   // Why nothing more comes from a member than what waits to be received; null while something may.
   const char* departure(int rank) const;
   // Tells the others that this member asks for nothing more.
