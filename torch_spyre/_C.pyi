@@ -297,6 +297,9 @@ class SpyreCCL(torch.distributed.Backend):
     def monitored_barrier(self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier of the host that raises with the rank that has not come to it, or all of them."""
 
+def define_spyreccl() -> None:
+    """Define the class SpyreCCL, once."""
+
 def create_spyreccl(
     store: torch.distributed.Store,
     rank: int,

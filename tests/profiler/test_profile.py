@@ -221,6 +221,8 @@ def test_several_cards_have_lanes_of_their_own(python, tmp_path):
             xs[0].to("spyre:2")
         prof.export_chrome_trace({str(tmp_path / "trace.json")!r})
         export_modelled_trace({str(tmp_path / "trace.json")!r}, {str(tmp_path / "modelled.json")!r}, units=True)
+        for _, end in marks:
+            end.synchronize()
         print([start.elapsed_time(end) for start, end in marks])
         """,
         AIU_WORLD_SIZE="3",

@@ -18,6 +18,7 @@ from ..constants import DEVICE_NAME, DISTRIBUTED_BACKEND_NAME
 def register() -> None:
     """Make ``spyreccl`` the backend of tensors on the card: ``init_process_group()`` alone finds it."""
     if dist.is_available() and DISTRIBUTED_BACKEND_NAME not in dist.Backend.backend_list:
+        _C.define_spyreccl()
         dist.Backend.register_backend(DISTRIBUTED_BACKEND_NAME, _create, extended_api=True, devices=[DEVICE_NAME])
         c10d = dist.distributed_c10d
         c10d._new_process_group_helper = _with_default_backend(c10d._new_process_group_helper)

@@ -59,7 +59,11 @@ std::vector<std::pair<std::string, double>> collective_times(const std::string& 
 
 }  // namespace
 
-void bind_distributed(py::module_& m) {
+namespace {
+
+// PyTorch's classes are there once torch is imported, which this module may be before.
+void define_spyreccl() {
+  py::module_ m = py::module_::import("torch_spyre._C");
   const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
   using Options = SpyreCCL::Options;
   py::class_<SpyreCCL, c10::intrusive_ptr<SpyreCCL>> backend(m, "SpyreCCL", c10d.attr("Backend"));
@@ -75,6 +79,12 @@ void bind_distributed(py::module_& m) {
             backend.monitoredBarrier(options, wait_all_ranks);
           },
           py::arg("timeout") = py::none(), py::arg("wait_all_ranks") = false);
+}
+
+}  // namespace
+
+void bind_distributed(py::module_& m) {
+  m.def("define_spyreccl", &define_spyreccl, "Define the class SpyreCCL, once.");
   m.def("create_spyreccl", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("global_ranks"), py::arg("make_gloo"), py::arg("version"));
   m.def("create_lone_spyreccl", &create_lone, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
