@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import fx
+from torch._subclasses import FakeTensorMode
 
 from torch_spyre._inductor.fx.schedule_collectives import schedule_collectives
 
@@ -18,10 +19,23 @@ def test_compiled_as_eager(two: Ranks, name: str) -> None:
     assert two.run(functional.compiled_as_eager, name) == [True, True]
 
 
-def test_a_sum_whose_addend_nobody_else_uses_is_made_in_place(two: Ranks) -> None:
-    alone, shared = two.run(functional.in_place_of, False), two.run(functional.in_place_of, True)
-    assert all(right for right, _ in alone + shared)
-    assert shared[0][1] - alone[0][1] == 512 * 512 * 2
+def test_sums_in_place_and_of_shared_addends(two: Ranks) -> None:
+    assert all(right for shared in (False, True) for right in two.run(functional.in_place_of, shared))
+
+
+@pytest.mark.parametrize("shared, target", [(False, c10d.all_reduce_.default), (True, c10d.all_reduce.default)])
+def test_a_sum_whose_addend_nobody_else_uses_is_made_in_place(shared: bool, target: object) -> None:
+    graph = fx.Graph()
+    with FakeTensorMode():
+        fake = torch.empty(4, device="spyre")
+    x = graph.placeholder("x")
+    addend = graph.call_function(aten.relu.default, (x,))
+    addend.meta["val"] = fake
+    start = graph.call_function(c10d.all_reduce.default, (addend, "sum", "0"))
+    wait = graph.call_function(c10d.wait_tensor.default, (start,))
+    graph.output((wait, addend) if shared else (wait,))
+    schedule_collectives(graph)
+    assert start.target is target
 
 
 def test_work_that_a_collective_does_not_need_goes_on_beside_it(two: Ranks) -> None:
