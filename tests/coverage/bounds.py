@@ -1,14 +1,19 @@
 """The kind of each op of PyTorch's database, and the comparison that the theory of error bounds gives for it.
 
+The reference is PyTorch on the host in float64, from the inputs that the card holds (copied there and back). The card
+computes in fp32 and rounds the result of each of its ops once. What follows, and no more, is allowed:
+
 - **exact**: integers, bools, and ops that only move or choose numbers. A number given in Python rounds as it enters.
-- **element**: one rounding, unit · |y|.
+- **element**: one rounding, unit · |y|. The unit is 2^-9 for float16 and bfloat16, which both are SEN169 on the card,
+  and 2^-21 for float32, whose functions are polynomials.
 - **sum**: one rounding, and the order in which K numbers or products are added: unit · |y| + K · 2^-24 · Σ|ab|.
 - **composed**: its parts add up. PyTorch's decompositions take the op apart on the host; each part is one of the above,
   and what its inputs may be off reaches its result as far as moving them by that much moves it. Behind a part that
   exceeds the largest number of the format, nothing is said.
 - **spectral**: singular values and eigenvalues are off by a unit of the largest one, a condition number c by c units.
 
-An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
+A bfloat16 loses half of its own unit more, 2^-8 · |y|, on the way out of the card, and numbers below the smallest of a
+format are nothing. An op that ran on the CPU gives what the CPU gives in that dtype, rounded into the card's format.
 """
 
 from __future__ import annotations

@@ -270,3 +270,9 @@ def test_two_cards_in_one_graph(program):
         print(torch.compile(f)(torch.ones(4, device="spyre:0")).cpu().tolist())
     """
     assert program(code, AIU_WORLD_SIZE="2") == "[5.0, 5.0, 5.0]\n"
+
+
+@pytest.mark.parametrize(("size", "stride"), [((5, 5), (2, 1)), ((5, 5, 5), (2, 0, 1)), ((2, 3), (1, 2))])
+def test_an_empty_tensor_may_overlap_itself(size, stride):
+    made = torch.compile(lambda: torch.empty_strided(size, stride, device="spyre"))()
+    assert (made.shape, made.stride()) == (size, stride)

@@ -272,3 +272,22 @@ def test_eager(case: Case) -> None:
 
 def test_compiled(cases: list[Case]) -> None:
     check_together(cases)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (3, 4, 5), (130,), (0, 3), ()])
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_nonzero_static(shape, size):
+    x = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(1)).half()
+
+    def function(x):
+        return torch.nonzero_static(x, size=size, fill_value=7)
+
+    with torch.spyre.fallback("error"):
+        for form in (function, torch.compile(function)):
+            assert torch.equal(form(x.to("spyre")).cpu(), function(x))
+
+
+def test_narrow_copy():
+    x = torch.arange(24.0).view(4, 6)
+    with torch.spyre.fallback("error"):
+        assert torch.equal(torch.narrow_copy(x.to("spyre"), 1, 2, 3).cpu(), x[:, 2:5])

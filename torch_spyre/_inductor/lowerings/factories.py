@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..loop_ir.builder import Builder, Number, Value
+from ..loop_ir.builder import Builder, Number, Unsupported, Value
 from .registry import lowers
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -43,8 +43,22 @@ def ones(b: Builder, *args: Any, **kwargs: Any) -> Value:
     aten.empty_permuted.default,
 )
 def empty(b: Builder, *args: Any, **kwargs: Any) -> Value:
+    if _overlaps_itself(b.meta):
+        raise Unsupported("several elements lie in one place: there is nothing to fill point by point")
     # Strict mode refuses reads of memory that was never written, copies included: the tensor is filled with zeros.
     return b.fill(0, b.like_meta())
+
+
+def _overlaps_itself(meta: torch.Tensor) -> bool:
+    """Whether elements share a place, or may: each stride has to step over all that the smaller ones reach."""
+    reached = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(meta.stride(), meta.shape, strict=True) if size > 1
+    ):
+        if stride < reached:
+            return True
+        reached += stride * (size - 1)
+    return False
 
 
 @lowers(prims.iota.default)

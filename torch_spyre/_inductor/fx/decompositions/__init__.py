@@ -3,9 +3,9 @@
 :mod:`.table` combines them with PyTorch's own decompositions.
 """
 
-from . import attention, convolution, factories, padding, pointwise, pooling, products, resampling
+from . import attention, convolution, factories, nonzero, padding, pointwise, pooling, products, resampling
 from .registry import DECOMPOSITIONS
 
 __all__ = ["DECOMPOSITIONS"]
 
-del attention, convolution, factories, padding, pointwise, pooling, products, resampling
+del attention, convolution, factories, nonzero, padding, pointwise, pooling, products, resampling

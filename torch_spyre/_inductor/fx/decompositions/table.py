@@ -65,5 +65,6 @@ _MORE: list[Any] = [
     aten.lcm,
     aten.linalg_vector_norm,
     aten.logit,
+    aten.narrow_copy,
     aten.nll_loss2d_backward,
 ]
