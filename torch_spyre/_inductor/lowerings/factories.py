@@ -57,7 +57,7 @@ def _overlaps_itself(meta: torch.Tensor) -> bool:
     ):
         if stride < reached:
             return True
-        reached += stride * (size - 1)
+        reached += stride * max(size - 1, 0)
     return False
 
 

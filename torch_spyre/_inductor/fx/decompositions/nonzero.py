@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
-    """Each element that is not zero sends its position to its rank among them; what has no place goes behind the end."""
+    """Each of these elements sends its position to its rank among them; what has no place goes behind the end."""
     if size < 0:
         return NotImplemented  # PyTorch says why
     if 0 in (x.dim(), x.numel(), size):
