@@ -220,6 +220,31 @@ def sizes_that_change() -> bool:
     return True
 
 
+def threads_in_one_group() -> list[str]:
+    """What goes wrong when several threads ask for collectives of the same group."""
+    import threading
+
+    group, wrong = dist.new_group(), []
+
+    def work() -> None:
+        try:
+            for _ in range(200):
+                x = torch.ones(4, device="spyre")
+                dist.all_reduce(x, group=group, async_op=True).wait()
+                if x.sum().item() != 4 * dist.get_world_size():
+                    wrong.append(str(x))
+        except Exception as error:
+            wrong.append(str(error))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    dist.destroy_process_group(group)
+    return wrong
+
+
 def threads() -> bool:
     """Collectives of several groups, from a thread each."""
     import threading

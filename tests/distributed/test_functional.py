@@ -67,6 +67,10 @@ def test_groups_in_threads(two: Ranks) -> None:
     assert two.run(functional.threads) == [True, True]
 
 
+def test_threads_in_one_group(two: Ranks) -> None:
+    assert two.run(functional.threads_in_one_group) == [[], []]
+
+
 def order_of(build) -> list[str]:
     graph = fx.Graph()
     build(graph)
