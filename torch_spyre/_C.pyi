@@ -216,6 +216,10 @@ class CompiledKernel:
         launch: Any,
     ) -> None: ...
     def forget_variants(self) -> None: ...
+    def let_inputs_move(self) -> None:
+        """A variant serves inputs that begin elsewhere in their memory from now on, where they look the same."""
+    def at_places(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Return inputs where a variant for these inputs has them."""
 
 def argument_placements(tensors: Sequence[torch.Tensor]) -> list[ArgumentPlacement]:
     """Return the placement of tensors in device memory, which a kernel is compiled for."""
