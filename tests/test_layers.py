@@ -58,6 +58,7 @@ LAYERS = {
         "explain/",
         "provenance.py",
         "provenance_viewer.py",
+        "ktir.py",
     ),
     "diagnostics": ("diagnostics/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
