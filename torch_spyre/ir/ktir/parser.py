@@ -93,17 +93,17 @@ class Parser(AttributeReader):
         if self.accept("->"):
             results = self.result_types()
         attributes: dict[str, Any] = {}
-        if self.accept("attributes") or (self.at("{") and self._is_dictionary()):
+        if self.accept("attributes") or (self.at("{") and self.is_dictionary()):
             attributes = self.dictionary()
         self.body(region, ends=True)
         self.location()
         self._add(module, Func(name, region, results, attributes, begin), begin)
 
-    def _is_dictionary(self) -> bool:
+    def is_dictionary(self) -> bool:
         """Whether the brace opens attributes: `{name = ...`, where an op would be `%x = ...` or `dialect.op ...`."""
         rest = self.text[self.after : self.after + 400].lstrip()
         head = rest.split("=", 1)[0].strip()
-        return "=" in rest and head.replace(".", "").isidentifier()
+        return rest.startswith("}") or ("=" in rest and head.replace(".", "").isidentifier())
 
     def _add(self, module: Module, func: Func, begin: int) -> None:
         if func.name in module.functions:

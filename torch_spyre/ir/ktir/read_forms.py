@@ -29,7 +29,7 @@ DYNAMIC_NUMBER = -(1 << 63)  # stands for an operand in a list of static sizes, 
 
 
 def _attributes(p: Parser, op: Op) -> None:
-    if p.at("{"):
+    if p.at("{") and p.is_dictionary():
         op.attributes |= p.dictionary()
 
 
