@@ -179,7 +179,7 @@ def emit_region(
         if op is skipped:
             continue
         if op.name == "linalg.index":
-            known[op.results[0]] = body.position(int(getattr(op.attributes["dim"], "value", op.attributes["dim"])))
+            known[op.results[0]] = body.position(int(op.attributes["dim"]))
             continue
         if op.name == "arith.constant":
             value, of = op.attributes["value"], op.results[0].type

@@ -67,7 +67,11 @@ py::dict timed(const TileProgram& program, const py::list& arguments, const std:
     by_region.append(
         py::make_tuple(all.launch.regions[i].name, each.read, each.written, each.unique_read, each.unique_written));
   }
-  for (const auto& span : time.spans) spans.append(py::make_tuple(span.where, span.ns, span.matrix));
+  for (const auto& core : time.spans) {
+    py::list of_core;
+    for (const auto& span : core) of_core.append(py::make_tuple(span.where, span.ns, span.matrix));
+    spans.append(of_core);
+  }
   py::dict result;
   result["picoseconds"] = spyre::picoseconds(time.step);
   result["begin_ns"] = time.step.begin_ns;

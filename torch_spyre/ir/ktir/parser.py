@@ -7,7 +7,7 @@ from typing import Any
 from .attributes import Numbers, Opaque, Symbol
 from .model import Func, Module, Op, Region, Value
 from .operations import FLOAT_PREDICATES, INTEGER_PREDICATES, OPERATIONS, SHORT_NAMES, TERMINATORS
-from .read_attributes import AttributeReader, unquoted
+from .read_attributes import AttributeReader, plain_numbers, unquoted
 from .source import MOST_TEXT, KtirError, Source
 from .types import Type
 
@@ -320,9 +320,11 @@ class Parser(AttributeReader):
                 ]
             if op.name not in ("linalg.generic", "linalg.reduce", "linalg.map"):
                 op.regions = []  # what a named op's body says, its name says
-        for key in ("dimensions", "permutation"):
-            if isinstance(attributes.get(key), Numbers):
-                attributes[key] = list(attributes[key].values)
+        elif op.name == "ktdp.construct_access_tile" and isinstance(segments, Numbers) and len(segments.values) > 1:
+            attributes["indices"] = segments.values[1]
+        for key in ("dimensions", "permutation", "indices", "dim", "reassociation"):
+            if key in attributes:
+                attributes[key] = plain_numbers(attributes[key])
         if op.name == "func.call" and isinstance(attributes.get("callee"), Symbol):
             attributes["callee"] = attributes["callee"].name
 

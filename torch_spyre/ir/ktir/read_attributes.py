@@ -464,6 +464,15 @@ def from_bits(text: str, of: Scalar) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
 
 
+def plain_numbers(given: Any) -> Any:
+    """Numbers without types, in lists of any depth."""
+    if isinstance(given, Numbers):
+        return list(given.values)
+    if isinstance(given, list):
+        return [plain_numbers(each) for each in given]
+    return given.value if isinstance(given, Integer) else given
+
+
 def unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1])
 

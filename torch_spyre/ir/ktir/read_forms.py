@@ -9,6 +9,7 @@ from .affine import AffineMap, Expression, identity, shifted
 from .attributes import Dense, Float, Integer, Numbers
 from .model import Op, Region, Value
 from .operations import FLOAT_PREDICATES, INTEGER_PREDICATES, OPERATIONS
+from .read_attributes import plain_numbers
 from .types import (
     I1,
     INDEX,
@@ -195,7 +196,7 @@ def _assignments(p: Parser, op: Op) -> None:
         p.expect("=")
         value = p.attribute()
         if key in ("dimensions", "permutation"):
-            value = [getattr(each, "value", each) for each in value] if isinstance(value, list) else value
+            value = plain_numbers(value)
         op.attributes[key] = value
 
 
@@ -316,7 +317,7 @@ def _slice(p: Parser, op: Op) -> None:
 
 def _reassociate(p: Parser, op: Op) -> None:
     op.operands = [p.operand()]
-    op.attributes["reassociation"] = p.attribute()
+    op.attributes["reassociation"] = plain_numbers(p.attribute())
     if p.accept("output_shape"):
         op.attributes["static_output_shape"] = _numbers(p, op)
     _attributes(p, op)

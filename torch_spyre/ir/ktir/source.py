@@ -32,3 +32,7 @@ class Source:
 
     def error(self, position: int, why: str) -> KtirError:
         return KtirError(why, *self.place(position), self.name)
+
+
+class LaunchError(KtirError):
+    """A launch folder, or what it is launched with, is wrong; nothing has run."""

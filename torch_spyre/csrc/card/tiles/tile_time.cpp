@@ -72,26 +72,29 @@ TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& cloc
   for (const Core& core : outcome.cores) {
     std::vector<Stage> stages;
     collect(launch.program.body, core, stages);
-    Work work;
-    for (const Stage& stage : stages) work.stages.push_back(stage.work);
-    const double ns = stages.empty() ? 0 : clock.step(work, Clock::Begin::in_lx).compute_ns;
-    if (ns <= longest) continue;
-    longest = ns;
+    auto& spans = result.spans.emplace_back();
+    double vector_ns = 0, matrix_ns = 0;
+    for (const Stage& stage : stages) {
+      Work alone;
+      alone.stages = {stage.work};
+      const double ns = clock.step(alone, Clock::Begin::in_lx).compute_ns;
+      const bool matrix = stage.work.unit == Work::Unit::matrix;
+      (matrix ? matrix_ns : vector_ns) += ns;
+      spans.push_back({stage.at->where, ns, matrix});
+    }
+    if (vector_ns + matrix_ns <= longest) continue;
+    longest = vector_ns + matrix_ns;
     result.critical_core = core.id;
+    result.vector_ns = vector_ns;
+    result.matrix_ns = matrix_ns;
     critical = std::move(stages);
   }
   Work whole;
   whole.cores = int(launch.program.cores);
   whole.all_rows = 1;
   for (const Stage& stage : critical) {
-    Work alone;
-    alone.stages = {stage.work};
-    const double ns = clock.step(alone, Clock::Begin::in_lx).compute_ns;
-    const bool matrix = stage.work.unit == Work::Unit::matrix;
-    (matrix ? result.matrix_ns : result.vector_ns) += ns;
-    result.spans.push_back({stage.at->where, ns, matrix});
     whole.stages.push_back(stage.work);
-    if (matrix) whole.all_rows = std::max(whole.all_rows, stage.work.rows);
+    if (stage.work.unit == Work::Unit::matrix) whole.all_rows = std::max(whole.all_rows, stage.work.rows);
   }
 
   // What several cores read at the same place goes to all of them at a time.

@@ -17,12 +17,12 @@ struct TileTime {
     int64_t unique_read = 0, unique_written = 0;
   };
   std::vector<OfRegion> regions;
-  struct Span {  // of the critical core, in program order
+  struct Span {
     std::string where;
     double ns;
     bool matrix;
   };
-  std::vector<Span> spans;
+  std::vector<std::vector<Span>> spans;  // of each core, in program order
 };
 
 TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& clock);

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import _C
-from .backend.ktir.lower import lower
-from .backend.ktir.stores import stored_arguments
-from .ir.ktir.model import Func, Value
-from .ir.ktir.model import Module as Program
-from .ir.ktir.parser import parse
-from .ir.ktir.source import MOST_TEXT, KtirError
-from .ir.ktir.types import MemRef, RuntimeArgument, Scalar, Type
-from .ir.ktir.verify import verify
+from .. import _C
+from ..backend.ktir.lower import lower
+from ..backend.ktir.stores import stored_arguments
+from ..ir.ktir.model import Func, Value
+from ..ir.ktir.model import Module as Program
+from ..ir.ktir.parser import parse
+from ..ir.ktir.source import MOST_TEXT, KtirError
+from ..ir.ktir.types import MemRef, RuntimeArgument, Scalar, Type
+from ..ir.ktir.verify import verify
 
 Array = np.ndarray[Any, Any]
 _APART = 40  # bits between the addresses of arrays that are arguments
