@@ -58,6 +58,7 @@ LAYERS = {
         "explain/",
         "provenance.py",
         "provenance_viewer.py",
+        "ktir/",
     ),
     "diagnostics": ("diagnostics/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
@@ -108,7 +109,7 @@ def test_nothing_is_imported_from_above(file):
 
 
 # Rooms that no compiled kernel follows from.
-OUTSIDE = ("compare", "device", "diagnostics", "distributed", "explain", "models", "profiler", "smi", "timing")
+OUTSIDE = ("compare", "device", "diagnostics", "distributed", "explain", "ktir", "models", "profiler", "smi", "timing")
 
 
 def rooms() -> list[str]:
