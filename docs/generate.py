@@ -11,6 +11,7 @@ from pathlib import Path
 from torch_spyre import cli
 from torch_spyre.card import description
 from torch_spyre.ops import table
+from torch_spyre.testing import __main__ as testing
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "*Written by `docs/generate.py` from {source}; a test compares them.*"
@@ -18,9 +19,8 @@ WRITTEN = "*Written by `docs/generate.py` from {source}; a test compares them.*"
 
 def command_line() -> str:
     lines = ["# Command line", "", WRITTEN.format(source="the parsers"), ""]
-    for words, each in _commands(cli._parser(), ()):
-        command = " ".join(words)
-        lines += [f"## {command}", "", f"{_sentence(each.description or _help_of(words))}", "", "```console"]
+    for command, said, each in [*_commands(cli._parser()), *_commands(testing.parser())]:
+        lines += [f"## {command}", "", _sentence(said), "", "```console"]
         lines += [_usage(each, command), "```", ""]
         rows = [action for action in each._actions if not isinstance(action, argparse._SubParsersAction | _HELP)]
         if rows:
@@ -32,25 +32,16 @@ _HELP = argparse._HelpAction
 
 
 def _commands(
-    parser: argparse.ArgumentParser, words: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    words = words or (parser.prog,)
-    yield words, parser
+    parser: argparse.ArgumentParser, said: str = "", command: str = ""
+) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Every command, what is said of it, and its parser."""
+    command = command or parser.prog
+    yield command, parser.description or said, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
             for name, each in action.choices.items():
-                yield from _commands(each, (*words, name))
-
-
-def _help_of(words: tuple[str, ...]) -> str:
-    """What the parser above says of a command."""
-    above = cli._parser()
-    found = ""
-    for word in words[1:]:
-        action = next(each for each in above._actions if isinstance(each, argparse._SubParsersAction))
-        found = next((each.help or "" for each in action._choices_actions if each.dest == word), "")
-        above = action.choices[word]
-    return found
+                yield from _commands(each, helps.get(name, ""), f"{command} {name}")
 
 
 def _sentence(text: str) -> str:
