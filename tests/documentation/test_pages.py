@@ -21,7 +21,8 @@ CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*?$|`[^`\n]+`", re.MULTILINE | re.DOTA
 OURS = re.compile(
     r"[\"']((?:SPYRE|TORCH_SPYRE|AIU|AIUSMI|FLEX|DXP|COLL|LX|INDUCTOR_PROV)_?[A-Z0-9_]*|SENCORES|MAX_BUCKETS)[\"']"
 )
-NO_VARIABLES = {"SPYRE_BUILD_TESTS", "SPYRE_SANITIZE", "LX"}
+# Names of other things, and what the runner of PyTorch's tests sets by itself (docs/developers/testing.md).
+NO_VARIABLES = {"SPYRE_BUILD_TESTS", "SPYRE_SANITIZE", "LX", "TORCH_SPYRE_ROOT"}
 
 
 def prose(page: Path) -> str:

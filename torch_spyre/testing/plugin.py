@@ -151,7 +151,7 @@ class Results:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self.modes = {item.nodeid: dict(item.user_properties).get("mode", "") for item in items}
+        self.modes = {item.nodeid: str(dict(item.user_properties).get("mode", "")) for item in items}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._note(id=nodeid, outcome="begun", mode=self.modes.get(nodeid, ""))
