@@ -29,6 +29,7 @@ html_title = project
 html_static_path = ["site"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_show_search_summary = False  # it would fetch the pages that it has found, which browsers refuse for files
 html_copy_source = html_show_sourcelink = False
 highlight_language = "text"
 pygments_style = "friendly"
