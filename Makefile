@@ -16,6 +16,7 @@
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
+# make docs     the site of the documentation in build/docs, with search, to be opened as files; a warning is an error
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make tidy     clang-tidy on the card's C++, with the checks of .clang-tidy
 # make sanitize the card's C++ tests built with the address, undefined-behaviour and thread sanitizers; then, with address
@@ -36,7 +37,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench lint format tidy sanitize dist clean
+.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench docs lint format tidy sanitize dist clean
 MAKEFLAGS += --no-builtin-rules
 # Tests start hundreds of processes: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -77,6 +78,11 @@ models: setup
 
 bench: setup
 	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done
+
+docs: setup
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs build/docs
 
 lint: .venv/.packages
 	$(BIN)/ruff check .
