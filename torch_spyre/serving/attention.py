@@ -56,6 +56,10 @@ class SpyreAttentionBackend(AttentionBackend):
     def supports_sliding_window(cls) -> bool:
         return True
 
+    @classmethod
+    def supports_sink(cls) -> bool:
+        return True
+
 
 @dataclasses.dataclass
 class HostTables:
@@ -101,9 +105,11 @@ class SpyreAttention(AttentionImpl):
         logits_soft_cap: float | None = None,
         attn_type: str = AttentionType.DECODER,
         kv_sharing_target_layer_name: str | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         if alibi_slopes is not None or logits_soft_cap:
             raise NotImplementedError("ALiBi and a cap on scores do not run on the card yet")
+        self.sinks = sinks
         self.num_heads, self.num_kv_heads, self.head_size = num_heads, num_kv_heads, head_size
         self.scale = float(scale)
         self.sliding_window = sliding_window
@@ -128,15 +134,35 @@ class SpyreAttention(AttentionImpl):
         def gathered(cache: torch.Tensor) -> torch.Tensor:
             return cache[step.table].flatten(1, 2).transpose(1, 2)
 
-        found = F.scaled_dot_product_attention(
+        attended = _attended(
             query.unflatten(0, (rows, -1)).transpose(1, 2),
             gathered(keys),
             gathered(values),
             step.visible,
-            scale=self.scale,
-            enable_gqa=self.num_heads != self.num_kv_heads,
+            self.scale,
+            self.sinks,
         )
-        return found.transpose(1, 2).flatten(0, 1)
+        return attended.transpose(1, 2).flatten(0, 1)
+
+
+def _attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    visible: torch.Tensor,
+    scale: float,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    grouped = query.size(1) != key.size(1)
+    if sinks is None:
+        return F.scaled_dot_product_attention(query, key, value, visible, scale=scale, enable_gqa=grouped)
+    if grouped:
+        key, value = (each.repeat_interleave(query.size(1) // each.size(1), 1) for each in (key, value))
+    scores = torch.where(visible, (query.float() * scale) @ key.float().transpose(2, 3), -torch.inf)
+    rest = sinks.float()[:, None, None]
+    top = torch.maximum(scores.amax(-1, keepdim=True), rest)
+    weights = (scores - top).exp()
+    return ((weights @ value.float()) / (weights.sum(-1, keepdim=True) + (rest - top).exp())).to(query.dtype)
 
 
 class CardAttention(Attention):

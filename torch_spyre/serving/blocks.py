@@ -11,17 +11,18 @@ import torch
 from torch import nn
 
 from .attention import CardAttention
+from .mamba import CardMamba
 
 SHAPES = 256  # programs of a kind of block, far more than a ladder has
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compiles the forward of each kind of block once; blocks are what lists of layers with attention hold."""
+    """Compiles the forward of each kind of block once; blocks are what lists of layers with caches hold."""
     compiled: dict[type[nn.Module], Callable[..., Any]] = {}
     for layers in model.modules():
         if isinstance(layers, nn.ModuleList):
             for block in layers:
-                if any(isinstance(each, CardAttention) for each in block.modules()):
+                if any(isinstance(each, CardAttention | CardMamba) for each in block.modules()):
                     kind = type(block)
                     if kind not in compiled:
                         compiled[kind] = _compiled(kind)
@@ -31,12 +32,16 @@ def compile_blocks(model: nn.Module) -> None:
 def _compiled(kind: type[nn.Module]) -> Callable[..., Any]:
     options: dict[str, Any] = {"fullgraph": True, "dynamic": False, "recompile_limit": SHAPES}
     forward = torch.compile(kind.forward, **options)
-    if "residual" not in inspect.signature(kind.forward).parameters:
+    signature = inspect.signature(kind.forward)
+    if "residual" not in signature.parameters:
         return forward
 
-    def with_residual(block: nn.Module, positions: torch.Tensor, hidden_states: torch.Tensor, residual: Any) -> Any:
+    def with_residual(*args: Any, **kwargs: Any) -> Any:
         """The first block has no residual; with zeros for it, its program is that of the others."""
-        given = torch.zeros_like(hidden_states) if residual is None else residual
-        return forward(block, positions, hidden_states, given)
+        given = signature.bind(*args, **kwargs).arguments
+        if given["residual"] is None:
+            given["residual"] = torch.zeros_like(given["hidden_states"])
+        rest = given.pop("kwargs", {})
+        return forward(**given, **rest)
 
     return with_residual

@@ -6,14 +6,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
 from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from .. import _C
 from ..model_utils import Owners, along_outputs, wanted_layout
-from .attention import Attention, CardAttention
+from .attention import CardAttention
+from .experts import CardExperts, refuse
+from .mamba import CardMamba
 
 
 def load(config: Any, device: torch.device) -> Any:
@@ -28,6 +33,11 @@ def load(config: Any, device: torch.device) -> Any:
     for module in model.modules():
         if type(module) is Attention:
             module.__class__ = CardAttention
+        elif type(module) is MoERunner:
+            refuse(module)
+            module.__class__ = CardExperts
+        elif type(module) is MambaMixer2:
+            module.__class__ = CardMamba
     return model.eval()
 
 
@@ -48,7 +58,8 @@ def _move(model: nn.Module, device: torch.device) -> None:
             else:
                 is_linear = all(isinstance(module, LinearBase) for module, _ in own)
                 layout = along_outputs(shape, dtype) if is_linear else wanted_layout(shape, dtype, own)
-                _C.set_data(parameter, torch.empty(shape, dtype=dtype, device=device, device_layout=layout))
+                empty = torch.empty(shape, dtype=dtype, device=device, device_layout=layout)  # type: ignore[call-overload]
+                _C.set_data(parameter, empty)
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = buffer.to(device)

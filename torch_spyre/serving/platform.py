@@ -105,6 +105,8 @@ class SpyrePlatform(Platform):
         cache = vllm_config.cache_config
         if not cache.user_specified_block_size:
             cache.block_size = BLOCK
+        if cache.mamba_ssm_cache_dtype == "auto":
+            cache.mamba_ssm_cache_dtype = "float32"  # states are sums over all tokens
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         os.environ["VLLM_DISABLE_SHARED_EXPERTS_STREAM"] = "1"
         os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # which has Triton kernels

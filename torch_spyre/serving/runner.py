@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from vllm.forward_context import get_forward_context, override_forward_context
+from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 
 from .. import device as device_module
@@ -16,6 +17,7 @@ from ..progress import Progress
 from .attention import CardAttention, HostTables, Step
 from .blocks import compile_blocks
 from .loading import load
+from .mamba import CardMamba, StateStep
 from .segments import Ladder, Segment, fitting
 
 
@@ -30,10 +32,10 @@ class SpyreModelRunner(CPUModelRunner):
 
     def load_model(self, load_dummy_weights: bool = False) -> None:
         self.model = load(self.vllm_config, self.card)
-        self.attention = {
+        self.layers: dict[str, CardAttention | CardMamba] = {
             name: layer
             for name, layer in self.compilation_config.static_forward_context.items()
-            if isinstance(layer, CardAttention)
+            if isinstance(layer, CardAttention | CardMamba)
         }
         self._card_logits = self.model.compute_logits
         self.model.compute_logits = self.compute_logits
@@ -47,9 +49,15 @@ class SpyreModelRunner(CPUModelRunner):
             spec = group.kv_cache_spec
             blocks = kv_cache_config.num_blocks * spec.block_size // size
             for name in group.layer_names:
-                shape = (blocks, size, spec.num_kv_heads, spec.head_size)
-                caches = [torch.zeros(shape, dtype=spec.dtype, device=self.card) for _ in range(2)]
-                self.attention[name].bind_kv_cache(caches)
+                if isinstance(spec, MambaSpec):
+                    shapes, dtypes = spec.shapes, spec.dtypes
+                else:
+                    shapes, dtypes = [(size, spec.num_kv_heads, spec.head_size)] * 2, [spec.dtype] * 2
+                caches = [
+                    torch.zeros((blocks, *shape), dtype=dtype, device=self.card)
+                    for shape, dtype in zip(shapes, dtypes, strict=True)
+                ]
+                self.layers[name].bind_kv_cache(caches)
                 self.kv_caches.extend(caches)
         return {}
 
@@ -110,29 +118,61 @@ class SpyreModelRunner(CPUModelRunner):
         self, segment: Segment, tables: dict[str, HostTables], at: np.ndarray, places: np.ndarray, where: np.ndarray
     ) -> None:
         """Gives every layer what it needs of the step."""
-        steps: dict[tuple[int, int | None], Step] = {}
-        for name, layer in self.attention.items():
-            given, window = tables[name], layer.impl.sliding_window
-            key = id(given), window
-            if key not in steps:
-                size = layer.keys.size(1)
-                # Padding is written to block 0, which vLLM gives to nobody.
-                slots = np.arange(segment.rows * segment.queries) % size
-                slots[at] = given.slots.numpy()[places]
-                table = np.zeros((segment.rows, given.table.size(1)), np.int32)
-                table[: len(segment.requests)] = given.table.numpy()[list(segment.requests)]
-                last = where.reshape(segment.rows, 1, segment.queries, 1)
-                keys = np.arange(table.shape[1] * size)
-                visible = keys <= last
-                if window is not None:
-                    visible &= keys > last - window
-                steps[key] = Step(
-                    self._sent((slots // size).astype(np.int32)),
-                    self._sent((slots % size).astype(np.int32)),
-                    self._sent(table),
-                    self._sent(visible),
-                )
+        steps: dict[tuple[int, Any], Step | StateStep] = {}
+        for name, layer in self.layers.items():
+            given = tables[name]
+            if isinstance(layer, CardMamba):
+                key = id(given), layer.conv_kernel_size
+                if key not in steps:
+                    steps[key] = self._state_step(segment, given, where, at, layer.conv_kernel_size)
+            else:
+                key = id(given), layer.impl.sliding_window
+                if key not in steps:
+                    steps[key] = self._attention_step(segment, given, where, at, places, layer)
             layer.step = steps[key]
+
+    def _attention_step(
+        self,
+        segment: Segment,
+        given: HostTables,
+        where: np.ndarray,
+        at: np.ndarray,
+        places: np.ndarray,
+        layer: CardAttention,
+    ) -> Step:
+        size, window = layer.keys.size(1), layer.impl.sliding_window
+        # Padding is written to block 0, which vLLM gives to nobody.
+        slots = np.arange(segment.rows * segment.queries) % size
+        slots[at] = given.slots.numpy()[places]
+        table = np.zeros((segment.rows, given.table.size(1)), np.int32)
+        table[: len(segment.requests)] = given.table.numpy()[list(segment.requests)]
+        last = where.reshape(segment.rows, 1, segment.queries, 1)
+        keys = np.arange(table.shape[1] * size)
+        visible = keys <= last
+        if window is not None:
+            visible &= keys > last - window
+        return Step(
+            self._sent((slots // size).astype(np.int32)),
+            self._sent((slots % size).astype(np.int32)),
+            self._sent(table),
+            self._sent(visible),
+        )
+
+    def _state_step(
+        self, segment: Segment, given: HostTables, where: np.ndarray, at: np.ndarray, width: int
+    ) -> StateStep:
+        counts = np.zeros((segment.rows, segment.queries, 1), np.float32)
+        counts.reshape(-1)[at] = 1
+        tokens = counts.sum((1, 2)).astype(np.int64)
+        states = np.zeros(segment.rows, np.int32)
+        states[: len(segment.requests)] = given.table.numpy()[list(segment.requests), 0]
+        ends = np.arange(segment.rows) * (segment.queries + width - 1) + tokens
+        return StateStep(
+            self._sent(states),
+            self._sent(where.reshape(segment.rows, segment.queries)[:, 0, None, None] == 0),
+            self._sent(counts),
+            self._sent((ends[:, None] + np.arange(width - 1)).astype(np.int32)),
+        )
 
     def _sent(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.card)
