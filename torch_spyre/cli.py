@@ -17,6 +17,7 @@ from .diagnostics.errors import CaptureError
 from .explain import command_line as explain
 from .models import run, timing
 from .models.errors import ModelError
+from .serving import command_line as serving
 from .smi import command as smi
 
 
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_timing(commands)
     explain.add_arguments(commands.add_parser("explain", help="what the backend did with a model or a script, and why"))
     _add_sdsc(commands)
+    serving.add_arguments(commands.add_parser("serve", help="a model behind OpenAI's interface, by vLLM"))
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser

@@ -13,7 +13,13 @@ pytest.importorskip("vllm")
 ROOT = Path(__file__).parents[2]
 
 # Few and small programs: what they compute does not depend on their sizes.
-SMALL = {"dtype": "float16", "max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 128}
+SMALL = {
+    "dtype": "float16",
+    "max_model_len": 512,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 128,
+    "additional_config": {"compiles_after_warm_up": "error"},
+}
 
 
 @pytest.fixture

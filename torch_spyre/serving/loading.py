@@ -10,6 +10,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.utils.torch_utils import set_default_torch_dtype
@@ -56,7 +57,7 @@ def _move(model: nn.Module, device: torch.device) -> None:
             if len(shape) < 2:
                 _C.set_data(parameter, parameter.data.to(device))
             else:
-                is_linear = all(isinstance(module, LinearBase) for module, _ in own)
+                is_linear = len(shape) == 2 and all(isinstance(each, LinearBase | ParallelLMHead) for each, _ in own)
                 layout = along_outputs(shape, dtype) if is_linear else wanted_layout(shape, dtype, own)
                 empty = torch.empty(shape, dtype=dtype, device=device, device_layout=layout)  # type: ignore[call-overload]
                 _C.set_data(parameter, empty)

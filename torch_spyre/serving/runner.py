@@ -16,6 +16,7 @@ from ..constants import DEVICE_NAME
 from ..progress import Progress
 from .attention import CardAttention, HostTables, Step
 from .blocks import compile_blocks
+from .guard import OPTION, Guard
 from .loading import load
 from .mamba import CardMamba, StateStep
 from .segments import Ladder, Segment, fitting
@@ -28,6 +29,7 @@ class SpyreModelRunner(CPUModelRunner):
         super().__init__(vllm_config, torch.device("cpu"))
         accelerator.synchronize, accelerator.empty_cache = kept
         self.card = torch.device(DEVICE_NAME, device_module.current_device())
+        self.guard = Guard((vllm_config.additional_config or {}).get(OPTION, "warn"))
         self.ladder = Ladder.of(self.max_num_reqs, self.max_num_tokens, self.num_spec_tokens)
 
     def load_model(self, load_dummy_weights: bool = False) -> None:
@@ -79,6 +81,7 @@ class SpyreModelRunner(CPUModelRunner):
                 self._run(Segment((), rows, queries), tables, none, none, none, none)
             for rows in self.ladder.rows:
                 self.compute_logits(torch.zeros(rows, self.model_config.get_hidden_size(), dtype=self.dtype))
+        self.guard.armed = True
 
     def _model_forward(
         self,
@@ -95,7 +98,8 @@ class SpyreModelRunner(CPUModelRunner):
         hidden = torch.zeros(len(ids), self.model_config.get_hidden_size(), dtype=self.dtype)
         for segment in self.ladder.split(np.diff(starts)):
             at, places = _places(segment, starts)
-            hidden[places] = self._run(segment, tables, at, places, ids[places], where[places])[at]
+            with self.guard.step(f"A step of {segment.rows} x {segment.queries} tokens"):
+                hidden[places] = self._run(segment, tables, at, places, ids[places], where[places])[at]
         return hidden
 
     def _run(
@@ -183,7 +187,8 @@ class SpyreModelRunner(CPUModelRunner):
         for rows in hidden.split(self.ladder.rows[-1]):
             padded = rows.new_zeros(fitting(self.ladder.rows, len(rows)), rows.size(1))
             padded[: len(rows)] = rows
-            found.append(self._card_logits(padded.to(self.card)).cpu()[: len(rows)])
+            with self.guard.step(f"Logits of {len(padded)} tokens"):
+                found.append(self._card_logits(padded.to(self.card)).cpu()[: len(rows)])
         return torch.cat(found)
 
 
