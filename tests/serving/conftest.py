@@ -27,10 +27,12 @@ def serve(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Requests to a model, through vLLM in a process of its own."""
 
     def run(model: Any, prompts: list[list[int]], sampling: Any = None, **options: Any) -> dict[str, Any]:
-        if not isinstance(model, str):
+        if isinstance(model, str):
+            options = {"disable_log_stats": False, **options}  # which counts preemptions
+        else:
             model.save_pretrained(directory := str(tmp_path / "model"))
             model, options = directory, {"skip_tokenizer_init": True, **options}
-        greedy = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "detokenize": False}
+        greedy = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "detokenize": False, "logprobs": 0}
         given = sampling if isinstance(sampling, list) else [sampling or {}] * len(prompts)
         asked = {
             "model": model,

@@ -1,4 +1,4 @@
-"""``LLM(...).generate`` on the card, against transformers on the CPU; a fallback would be an error."""
+"""``LLM(...).generate`` on the card, against transformers on the CPU; fallbacks and late compiles would be errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ from tests.models import tiny
 
 from .expected import check, prompts
 
+Serve = Callable[..., dict[str, Any]]
 
-def test_prompts_of_many_lengths(serve: Callable[..., dict[str, Any]]) -> None:
+MODELS = {
+    "llama": {},
+    "granite": {},
+    "mistral": {"sliding_window": 32},
+    "qwen3": {},
+    "gpt_oss": {},
+    "granite_hybrid": {},
+}
+
+
+def test_prompts_of_many_lengths(serve: Serve) -> None:
     model, given = tiny.decoder("llama"), prompts(1, 5, 17, 40, 84)
     check(model, given, serve(model, given))
 
 
 @pytest.mark.slow
-def test_the_same_without_compiling(serve: Callable[..., dict[str, Any]]) -> None:
-    model, given = tiny.decoder("llama"), prompts(1, 5, 17, 40, 84)
-    check(model, given, serve(model, given, enforce_eager=True))
-
-
-@pytest.mark.slow
-def test_prompts_longer_than_a_step(serve: Callable[..., dict[str, Any]]) -> None:
-    model, given = tiny.decoder("llama"), prompts(300, 5, 129, 200, 63, 64, 65, 128)
-    check(model, given, serve(model, given))
+@pytest.mark.parametrize(
+    ("key", "eager"), [*((key, False) for key in MODELS), ("llama", True), ("granite_hybrid", True)]
+)
+def test_architectures(serve: Serve, key: str, eager: bool) -> None:
+    """Longer prompts than a step has room for run in parts."""
+    model = tiny.decoder(key, **MODELS[key])
+    given = prompts(1, 5, 17, 40, 84, 300, 6, 129, 200, 63, 64, 65, 128)
+    check(model, given, serve(model, given, enforce_eager=eager))

@@ -63,6 +63,12 @@ class SpyreModelRunner(CPUModelRunner):
                 self.kv_caches.extend(caches)
         return {}
 
+    def _init_kv_zero_meta(self) -> None:
+        """vLLM zeroes blocks that had a state of another format. Here each layer has memory of its own."""
+
+    def _zero_block_ids(self, block_ids: list[int]) -> None:
+        """The same."""
+
     @torch.inference_mode()
     def warm_up(self) -> None:
         """Runs every program that a step can need, so that serving compiles none. All tokens are padding."""
