@@ -79,10 +79,13 @@ def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one."""
+    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one. What follows
+    ``serve`` is for another program, and not for argparse."""
     first = next((i for i, word in enumerate(arguments) if not word.startswith("-")), 0)
     if list(arguments[first : first + 2]) == ["timing", "check"]:
         return [*arguments[:first], "timing check", *arguments[first + 2 :]]
+    if list(arguments[first : first + 1]) == ["serve"] and arguments[first + 1 : first + 2] not in (["-h"], ["--help"]):
+        return [*arguments[: first + 1], "--", *arguments[first + 1 :]]
     return list(arguments)
 
 

@@ -32,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     check_vllm()
-    command = command_for(arguments.given)
+    given = arguments.given[1:] if arguments.given[:1] == ["--"] else arguments.given  # argparse's own
+    command = command_for(given)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if SIMULATE in arguments.given:
+    if SIMULATE in given:
         os.environ["SPYRE_CARD"] = "timing"
     os.execv(sys.executable, [sys.executable, "-m", "vllm.entrypoints.cli.main", *command])
 
