@@ -21,7 +21,7 @@ class SpyrePlatform(Platform):
     dispatch_key = "PrivateUse1"
     dist_backend = "gloo"
     device_control_env_var = "SPYRE_VISIBLE_DEVICES"
-    simple_compile_backend = "inductor"
+    simple_compile_backend = "eager"  # of small functions of the host, which a request should not wait for
 
     @property
     def supported_dtypes(self) -> list[torch.dtype]:

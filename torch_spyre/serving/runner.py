@@ -72,6 +72,7 @@ class SpyreModelRunner(CPUModelRunner):
     @torch.inference_mode()
     def warm_up(self) -> None:
         """Runs every program that a step can need, so that serving compiles none. All tokens are padding."""
+        self.threads = torch.get_num_threads()
         progress, shapes = Progress(), self.ladder.shapes()
         blocks = self.input_batch.block_table
         nothing = HostTables(torch.zeros(1), torch.zeros(0), torch.zeros(0))
@@ -121,6 +122,8 @@ class SpyreModelRunner(CPUModelRunner):
         padded, where = (np.zeros(segment.rows * segment.queries, np.int32) for _ in range(2))
         padded[at], where[at] = ids, positions
         self._begin(segment, tables, at, places, where)
+        if torch.get_num_threads() != self.threads:  # drafts change it, and programs are for one number
+            torch.set_num_threads(self.threads)
         with override_forward_context(None):  # blocks would be programs for its contents
             return self.model(self._sent(padded), self._sent(where), None, None).cpu()
 
