@@ -10,7 +10,8 @@
 #               (COUNT=, SEED=); failures land in build/fuzz
 # make mutation 2,000 damaged inputs of everything that is parsed (COUNT=, SEED=, KIND=); failures land in build/mutation
 # make nightly  all that is too long for make test: slow tests, generic, coverage, fuzz, 50,000 damaged inputs, models.
-#               Tests of the explorer need Chromium (Debian: apt-get install chromium) and are skipped without it;
+#               Random programs and damages are others at every commit. Tests of the explorer need Chromium (Debian:
+#               apt-get install chromium) and are skipped without it;
 #               SHARD=i/n does a part of it, RETRY=1 what failed again; what is done stays done until the next commit;
 #               build/nightly/COMMIT has the summary, as text and as JSON, and a log for each job
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
