@@ -97,6 +97,8 @@ class SpyrePlatform(Platform):
         vllm_config.compilation_config.cudagraph_capture_sizes = []
         vllm_config.compilation_config.ir_enable_torch_wrap = False
         vllm_config.scheduler_config.async_scheduling = False
+        if vllm_config.scheduler_config.scheduler_cls is None:
+            vllm_config.scheduler_config.scheduler_cls = "torch_spyre.serving.scheduler.SpyreScheduler"
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "torch_spyre.serving.worker.SpyreWorker"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from vllm.forward_context import get_forward_context, override_forward_context
 from vllm.v1.kv_cache_interface import MambaSpec
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 
 from .. import device as device_module
@@ -39,8 +40,11 @@ class SpyreModelRunner(CPUModelRunner):
             for name, layer in self.compilation_config.static_forward_context.items()
             if isinstance(layer, CardAttention | CardMamba)
         }
-        self._card_logits = self.model.compute_logits
-        self.model.compute_logits = self.compute_logits
+        if self.is_pooling_model:
+            self.model.pooler.to(self.device)  # hidden states are back on the host by then
+        else:
+            self._card_logits = self.model.compute_logits
+            self.model.compute_logits = self.compute_logits
         if not self.model_config.enforce_eager:
             compile_blocks(self.model)
 
@@ -86,9 +90,26 @@ class SpyreModelRunner(CPUModelRunner):
             for done, (rows, queries) in enumerate(shapes):
                 progress.tick(done, len(shapes))
                 self._run(Segment((), rows, queries), tables, none, none, none, none)
-            for rows in self.ladder.rows:
+            for rows in () if self.is_pooling_model else self.ladder.rows:
                 self.compute_logits(torch.zeros(rows, self.model_config.get_hidden_size(), dtype=self.dtype))
         self.guard.armed = True
+
+    def execute_model(self, scheduler_output: Any, intermediate_tensors: Any = None) -> Any:
+        self._began = device_module.Event(enable_timing=True)
+        self._began.record()
+        return self._timed(super().execute_model(scheduler_output, intermediate_tensors))
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        return self._timed(super().sample_tokens(grammar_output))
+
+    def _timed(self, output: Any) -> Any:
+        """With how long the step would take on the real card, if it is over."""
+        if output is not None and output is not EMPTY_MODEL_RUNNER_OUTPUT:
+            ended = device_module.Event(enable_timing=True)
+            ended.record()
+            ended.synchronize()
+            output.modelled_seconds = self._began.elapsed_time(ended) / 1000
+        return output
 
     def _model_forward(
         self,
