@@ -15,7 +15,7 @@ from ..models.files import BOX
 VERSION = "0.32."
 SIMULATE = "--simulate"
 # What vLLM assumes otherwise is meant for hundreds of requests at a time; each size that a step may have is compiled.
-DEFAULTS = {"--max-num-seqs": "16", "--max-num-batched-tokens": "512"}
+DEFAULTS = {"--max-num-seqs": "16", "--max-num-batched-tokens": "512", "--shutdown-timeout": "60"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
