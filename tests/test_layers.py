@@ -62,6 +62,7 @@ LAYERS = {
         "ktir/",
     ),
     "diagnostics": ("diagnostics/",),
+    "serving": ("serving/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }
 
@@ -119,6 +120,7 @@ OUTSIDE = (
     "ktir",
     "models",
     "profiler",
+    "serving",
     "smi",
     "testing",
     "timing",
