@@ -8,9 +8,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "aten/factories.h"
 #include "profiler/recorder.h"
+#include "runtime/calls/blocking.h"
 #include "runtime/calls/origin.h"
 #include "runtime/launch.h"
 #include "runtime/storage/argument_placement.h"
@@ -113,20 +115,25 @@ Tensors tensors_in(PyObject* tuple) {
 }
 
 PyObject* listeners = nullptr;  // a list
+std::atomic<int64_t> starts{0};
 
 void notify_listeners(const py::object& launch) {
   // A copy of the list, since a listener may remove itself.
   for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
 }
 
-PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
-  HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
-  Tensors tensors = tensors_in(arguments);
+py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
+  py::tuple tuple(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(*tensors[i]));
+  return tuple;
+}
+
+InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
   MovedArguments places = places_of(kernel_in(self), tensors);
   std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors, places);
   if (!variant) {
-    py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
+    py::handle(self).attr("prepare")(in_python(tensors));
     places = places_of(kernel_in(self), tensors);
     variant = find(kernel_in(self), tensors, places);
     TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
@@ -134,24 +141,32 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   check_shapes(*variant, tensors);
   const c10::DeviceIndex device =
       tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
-  const py::list results(variant->outputs.size());
   InlineVector<at::Tensor> made;
   for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
+  if (!variant->plan) return made;
   for (const at::Tensor& output : made) tensors.push_back(&output);
-  if (variant->plan) {
-    const OriginScope origin(variant->name);
-    std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
-    if (profiler::is_recording()) [[unlikely]] {
-      host_op.emplace(at::RecordScope::FUNCTION);
-      if (host_op->isActive()) host_op->before(variant->plan->name);
-    }
-    InlineVector<int64_t> shifts;
-    for (const MovedArgument& place : places) shifts.push_back(place.shift);
-    shifts.resize(tensors.size());
-    launch_jobplan(variant->plan, tensors, {}, shifts);
-    host_op.reset();
-    if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  const OriginScope origin(variant->name);
+  std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
+  if (profiler::is_recording()) [[unlikely]] {
+    host_op.emplace(at::RecordScope::FUNCTION);
+    if (host_op->isActive()) host_op->before(variant->plan->name);
   }
+  InlineVector<int64_t> shifts;
+  for (const MovedArgument& place : places) shifts.push_back(place.shift);
+  shifts.resize(tensors.size());
+  launch_jobplan(variant->plan, tensors, {}, shifts);
+  host_op.reset();
+  if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  return made;
+}
+
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+  Tensors tensors = tensors_in(arguments);
+  count_start();
+  InlineVector<at::Tensor> made = run(self, tensors);
+  const py::list results(made.size());
   for (size_t i = 0; i < made.size(); ++i)
     PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
   return results.inc_ref().ptr();
@@ -204,6 +219,20 @@ void delete_kernel(PyObject* self) {
 
 }  // namespace
 
+void count_start() { ++starts; }
+
+std::vector<at::Tensor> call_compiled_kernel(PyObject* kernel, c10::ArrayRef<const at::Tensor*> inputs) {
+  if (Py_TYPE(kernel)->tp_call == call) {
+    Tensors tensors(inputs.begin(), inputs.end());
+    InlineVector<at::Tensor> made = run(kernel, tensors);
+    return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
+  }
+  // A tool handles calls of kernels (torch_spyre/execution/kernel.py: handled_by).
+  const auto found = py::reinterpret_steal<py::object>(PyObject_CallObject(kernel, in_python(inputs).ptr()));
+  if (!found) throw_python_error();
+  return found.cast<std::vector<at::Tensor>>();
+}
+
 void bind_compiled_kernels(py::module_& module) {
   listeners = py::list().release().ptr();
   module.attr("launch_listeners") = py::handle(listeners);
@@ -245,6 +274,9 @@ void bind_compiled_kernels(py::module_& module) {
       py::arg("inputs"));
   method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
   module.attr("CompiledKernel") = type;
+  module.def(
+      "launch_starts", [] { return starts.load(); },
+      "How often the host has called compiled kernels and launch sequences, which count once whatever is in them.");
 }
 
 }  // namespace torch_spyre
