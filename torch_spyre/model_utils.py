@@ -82,7 +82,7 @@ def way_to_lie(shape: tuple[int, ...], owners: Owners) -> Layouts | None:
     next to the sticks: the default layout has the first dimension there, and batches there slow the unit down.
     """
     if all(_is_linear(module, name, shape) for module, name in owners):
-        return _along_outputs
+        return along_outputs
     if any(name in module._buffers for module, name in owners):  # no other weight is a buffer
         return None
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
@@ -98,7 +98,7 @@ def _is_linear(module: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     return name == "weight" and (isinstance(module, nn.Linear) or shape == given)
 
 
-def _along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+def along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
     return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
 
 

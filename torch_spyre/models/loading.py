@@ -21,9 +21,9 @@ from ..model_utils import has_values_of, load_model_to_spyre, opened_tensors, pa
 from . import files, host_memory, limits, presets
 from .command_line import check_there
 from .errors import ModelError
+from .files import BOX
 from .tensor_parallel import Place, shard
 
-BOX = Path(__file__).parent / "box"
 _GENERATION = "generation_config.json"
 
 Tick = Callable[[int, int], None]

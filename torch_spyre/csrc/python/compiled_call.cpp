@@ -54,14 +54,13 @@ bool all_different(InlineVector<const spyre::Block*>& blocks) {
   return true;
 }
 
-bool matches(const Variant& variant, const Tensors& tensors) {
+bool matches(const Variant& variant, const Tensors& tensors, const MovedArguments& places) {
   if (variant.inputs.size() != tensors.size()) return false;
   InlineVector<const spyre::Block*> first;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Variant::Input& input = variant.inputs[i];
     const SpyreStorageImpl& storage = storage_of(*tensors[i]);
-    if (tensors[i]->storage_offset() + storage.base_offset != input.offset || storage.layout() != input.layout)
-      return false;
+    if (places[i].offset != input.offset || storage.layout() != input.layout) return false;
     if (input.first_sharer == i) {
       first.push_back(storage.held().block);
     } else if (storage.held().block != storage_of(*tensors[input.first_sharer]).held().block) {
@@ -87,14 +86,19 @@ void check_shapes(const Variant& variant, const Tensors& tensors) {
 // The Python object. Subclasses have a method `prepare`, which adds the variant for the inputs that it is given.
 struct CompiledKernel {
   PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // most recently used first
+  bool inputs_move;  // a variant serves inputs that begin elsewhere in their memory
 };
 
 CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
 
-std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
+MovedArguments places_of(const CompiledKernel& kernel, const Tensors& tensors) {
+  return kernel.inputs_move ? moved_to_start(tensors) : unmoved(tensors);
+}
+
+std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors, const MovedArguments& places) {
   auto& variants = kernel.variants;
-  const auto found =
-      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return matches(*variant, tensors); });
+  const auto found = std::find_if(variants.begin(), variants.end(),
+                                  [&](const auto& variant) { return matches(*variant, tensors, places); });
   if (found == variants.end()) return nullptr;
   std::rotate(variants.begin(), found, found + 1);
   return variants.front();
@@ -126,10 +130,12 @@ py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
 }
 
 InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
-  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
+  MovedArguments places = places_of(kernel_in(self), tensors);
+  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors, places);
   if (!variant) {
     py::handle(self).attr("prepare")(in_python(tensors));
-    variant = find(kernel_in(self), tensors);
+    places = places_of(kernel_in(self), tensors);
+    variant = find(kernel_in(self), tensors, places);
     TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
   }
   check_shapes(*variant, tensors);
@@ -145,7 +151,10 @@ InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
     host_op.emplace(at::RecordScope::FUNCTION);
     if (host_op->isActive()) host_op->before(variant->plan->name);
   }
-  launch_jobplan(variant->plan, tensors);
+  InlineVector<int64_t> shifts;
+  for (const MovedArgument& place : places) shifts.push_back(place.shift);
+  shifts.resize(tensors.size());
+  launch_jobplan(variant->plan, tensors, {}, shifts);
   host_op.reset();
   if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
   return made;
@@ -194,7 +203,10 @@ void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes
 
 PyObject* new_kernel(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
-  if (self) new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+  if (self) {
+    new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+    kernel_in(self).inputs_move = false;
+  }
   return self;
 }
 
@@ -244,7 +256,20 @@ void bind_compiled_kernels(py::module_& module) {
   method(
       "has_variant",
       [](const py::object& self, const py::tuple& inputs) {
-        return find(kernel_in(self.ptr()), tensors_in(inputs.ptr())) != nullptr;
+        const Tensors tensors = tensors_in(inputs.ptr());
+        return find(kernel_in(self.ptr()), tensors, places_of(kernel_in(self.ptr()), tensors)) != nullptr;
+      },
+      py::arg("inputs"));
+  method("let_inputs_move", [](const py::object& self) { kernel_in(self.ptr()).inputs_move = true; });
+  method(
+      "at_places",
+      [](const py::object& self, const py::tuple& inputs) {
+        const Tensors tensors = tensors_in(inputs.ptr());
+        const MovedArguments places = places_of(kernel_in(self.ptr()), tensors);
+        py::tuple moved(tensors.size());
+        for (size_t i = 0; i < tensors.size(); ++i)
+          moved[i] = places[i].shift ? py::cast(at_place(*tensors[i], places[i])) : py::object(inputs[i]);
+        return moved;
       },
       py::arg("inputs"));
   method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
