@@ -1,8 +1,38 @@
 #include "card/tiles/core.h"
 
+#include <algorithm>
+
 namespace spyre::tiles {
 
 void refuse(const Instruction& at, const std::string& why) { throw InvalidProgram(at.where + ": " + why); }
+
+Memories::Memories(std::vector<Region> regions) : regions_(std::move(regions)) {
+  std::stable_sort(regions_.begin(), regions_.end(),
+                   [](const Region& a, const Region& b) { return a.address < b.address; });
+  int64_t end = INT64_MIN;
+  for (const Region& each : regions_) furthest_.push_back(end = std::max(end, each.address + each.elements));
+}
+
+const Region* Memories::find(int64_t address, int64_t element_bytes) const {
+  const auto after = std::upper_bound(regions_.begin(), regions_.end(), address,
+                                      [](int64_t a, const Region& region) { return a < region.address; });
+  const Region* found = nullptr;
+  for (size_t i = size_t(after - regions_.begin()); i-- > 0 && furthest_[i] > address;) {
+    const Region& each = regions_[i];
+    if (address - each.address >= each.elements) continue;
+    if (each.element_bytes == element_bytes) return &each;
+    found = &each;
+  }
+  return found;
+}
+
+void Memories::make_scratchpads(size_t cores, size_t bytes) {
+  while (scratchpads_.size() < cores) {
+    auto* memory = static_cast<std::byte*>(std::calloc(bytes, 1));
+    if (!memory) throw OutOfMemory("no memory for the scratchpads of " + std::to_string(cores) + " cores");
+    scratchpads_.emplace_back(memory);
+  }
+}
 
 namespace {
 

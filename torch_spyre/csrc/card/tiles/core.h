@@ -1,7 +1,7 @@
 // One core at work on a tile program: its slots, its scratchpad, and what it did, for the clock.
 #pragma once
 
-#include <map>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,12 +21,34 @@ struct Region {
   std::string name;
 };
 
+// Regions by address, and the scratchpads of all cores: what functions that run one after the other share.
+class Memories {
+ public:
+  Memories() = default;
+  explicit Memories(std::vector<Region> regions);
+
+  const std::vector<Region>& regions() const { return regions_; }
+  // The region with an element of this address: of several one with elements of so many bytes. Null: there is none.
+  const Region* find(int64_t address, int64_t element_bytes) const;
+  // Zeros before anything is written. Cores ask for them before they run.
+  std::byte* scratchpad(size_t core) const { return core < scratchpads_.size() ? scratchpads_[core].get() : nullptr; }
+  void make_scratchpads(size_t cores, size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::vector<Region> regions_;
+  std::vector<int64_t> furthest_;  // the end of all regions up to this one
+  std::vector<std::unique_ptr<std::byte, Free>> scratchpads_;
+};
+
 // What all cores of a launch share.
 struct Launch {
   const TileProgram& program;
-  std::vector<Region> regions;  // by address
-  bool values = true;           // false: only the time is wanted; tiles have shapes and no contents that matter
-  std::vector<std::vector<std::byte>> scratchpads;  // by core, where the program has views of them
+  Memories& memory;    // that outlives the launch
+  Memories arguments;  // arrays that are given to this launch alone
+  bool values = true;  // false: only the time is wanted; tiles have shapes and no contents that matter
 };
 
 // What a core asks of the card's units at one instruction, summed up over its iterations.
@@ -39,8 +61,8 @@ struct Use {
 // One box of memory that a core reads or writes.
 struct Traffic {
   const Instruction* at;
-  int region;           // -1: a scratchpad of another core, or this one's
-  int64_t first, last;  // bytes from the region's begin
+  const Region* region;  // null: a scratchpad of another core, or this one's
+  int64_t first, last;   // bytes from the region's begin
   int64_t bytes, run;
   bool written;
 };
