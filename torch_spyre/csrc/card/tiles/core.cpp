@@ -36,8 +36,8 @@ void Memories::make_scratchpads(size_t cores, size_t bytes) {
 
 namespace {
 
-constexpr int64_t kMostSteps = int64_t{1} << 26;
-constexpr double kMostElements = 0x1p38;
+constexpr int64_t kMostSteps = int64_t{1} << 23;
+constexpr double kMostElements = 0x1p34;
 
 const char* kind_of(const Value& value) {
   constexpr const char* kNames[] = {"nothing", "an integer",     "a real",  "a tile",
@@ -110,7 +110,7 @@ void Core::work(const Instruction& at, double more) {
   elements += more;
   if (++steps > kMostSteps || elements > kMostElements)
     refuse(at, "the program does not end within " + std::to_string(kMostSteps) +
-                   " instructions, or 2^38 elements, of a core");
+                   " instructions, or 2^34 elements, of a core");
 }
 
 }  // namespace spyre::tiles

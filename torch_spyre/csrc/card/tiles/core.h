@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "card/error.h"
@@ -67,12 +68,24 @@ struct Traffic {
   bool written;
 };
 
+// Elements of memory that a core reads or writes, where several cores may.
+struct Touched {
+  const Instruction* at;
+  const Region* region;
+  int64_t offset, element;                              // bytes
+  std::vector<std::pair<int64_t, int64_t>> dimensions;  // how many, how many bytes apart
+  bool written;
+  int64_t meetings;  // of the cores before
+};
+
 struct Core {
   Launch& launch;
   int64_t id;
   std::vector<Value> slots;
   std::vector<Use> uses;  // by instruction
   std::vector<Traffic> traffic;
+  std::vector<Touched> touched;
+  int64_t meetings = 0;
   int64_t steps = 0;
   double elements = 0;
 

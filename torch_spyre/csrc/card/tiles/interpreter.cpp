@@ -5,6 +5,7 @@
 
 #include "card/tiles/body.h"
 #include "card/tiles/futures.h"
+#include "card/tiles/races.h"
 
 namespace spyre::tiles {
 
@@ -265,6 +266,7 @@ class Together {
   }
 
   void parallel(const Cores& cores, const std::function<void(Core&)>& body) {
+    for (Core* core : cores) ++core->meetings;
     std::vector<std::exception_ptr> errors(cores.size());
     each_core_(int64_t(cores.size()), [&](int64_t i) {
       try {
@@ -367,6 +369,7 @@ Outcome run(Launch& launch, const std::vector<Argument>& arguments, const EachCo
     for (const std::exception_ptr& error : errors)
       if (error) std::rethrow_exception(error);
   }
+  if (launch.values) check_races(outcome.cores);
   return outcome;
 }
 

@@ -114,6 +114,11 @@ class Mover {
     return true;
   }
 
+  // Whether cores may write there at all.
+  bool shared(const Memory& memory) const {
+    return memory.region && memory.region->writable && core_.launch.program.cores > 1;
+  }
+
   void check(const Memory& memory, int64_t low, int64_t high) const {  // bytes, `high` of the last element
     if (low < 0 || high + memory.element > memory.bytes) {
       const std::string name = memory.region ? memory.region->name : "the scratchpad";
@@ -165,6 +170,12 @@ class Mover {
                ? memory.element
                : dimensions[size_t(used - 1)].count * memory.element;
     if (!values_) return;
+    if (shared(memory)) {
+      Touched touched{&at_, memory.region, offset, memory.element, {}, stores_, core_.meetings};
+      for (int d = 0; d < used; ++d)
+        touched.dimensions.emplace_back(dimensions[size_t(d)].count, dimensions[size_t(d)].in_memory);
+      core_.touched.push_back(std::move(touched));
+    }
     const bool along = used && dimensions[size_t(used - 1)].in_tile == 1;
     const Dimension last = along ? dimensions[size_t(used - 1)] : Dimension{1, 1, memory.element};
     each(dimensions.data(), used - along, element, offset,
@@ -276,6 +287,9 @@ class Mover {
     }
     const int64_t first = offset + row.from * step, last = offset + (row.to - 1) * step;
     check(memory, std::min(first, last), std::max(first, last));
+    if (shared(memory))
+      core_.touched.push_back(
+          {&at_, memory.region, first, memory.element, {{row.to - row.from, step}}, stores_, core_.meetings});
     move(memory, first, row.to - row.from == 1 ? memory.element : step, element + row.from, row.to - row.from);
   }
 
