@@ -9,11 +9,13 @@ from copy import deepcopy
 
 from .. import _C
 from ..backend import compile_bundle
+from ..backend.ktir.kernels import compile_module
 from ..card import description
 from ..compile_records import timed
 from ..failures import during, note
 from ..ir import bundle, provenance
-from ..ir.op_spec import verify_all
+from ..ir.ktir import emit as ktir
+from ..ir.op_spec import OpSpec, verify_all
 from ..ir.signature import Argument
 from ..kernel_types import CompiledDescription, KernelDescription, LayoutDescription, Provenance
 from ..logging import folder_of, frontend_only, log_pass, save_artifacts
@@ -65,7 +67,7 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
         with timed("stage:emit"):
             if not config.verify:  # else the pipeline has done that
                 verify_all(plan.specs)
-            chain, texts = bundle.emit(plan.kernel.name, plan.specs)
+            chain, texts = ("", [_as_ktir(plan)]) if config.ktir else bundle.emit(plan.kernel.name, plan.specs)
         note(superdsc=texts, bundle=chain)
         kernel = plan.kernel
         folder = save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
@@ -76,7 +78,10 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
         )
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
     with during("compile_backend"), timed("stage:backend"):
-        code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+        if config.ktir:
+            code = compile_module(kernel.name, texts[0], sizes, plan.pool_bytes)
+        else:
+            code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
     found = _identify(code, plan)
     return {
         **code,
@@ -95,6 +100,15 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
             for buffer in outputs
         ],
     }
+
+
+def _as_ktir(plan: Plan) -> str:
+    """Raises Unsupported for ops that are not emitted as KTIR yet."""
+    for spec in plan.specs:
+        if why := ktir.why_not(spec):
+            source = spec.op_info.get("source", "") if isinstance(spec, OpSpec) else ""
+            raise Unsupported(f"TORCH_SPYRE_KTIR=1: {why} is not emitted as KTIR yet{f' ({source})' if source else ''}")
+    return ktir.emit(plan.kernel.name, [spec for spec in plan.specs if isinstance(spec, OpSpec)])
 
 
 def _identify(code: KernelDescription, plan: Plan) -> Provenance:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ... import _C
 from ...ir.ktir.types import Scalar
+from ...ops.table import OPS
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,27 @@ def emit(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], o
         return body.tile_op(INTEGERS[name].tile_op, inputs, of, exact=INTEGERS[name].exact)
     if name in _UNSIGNED:
         return body.other("unsigned_op", inputs, of, unsigned_op=_UNSIGNED[name])
+    if name.startswith("spyreop."):
+        return _card_op(body, name.removeprefix("spyreop."), attributes, inputs, of)
     special = _SPECIAL.get(name)
     return special(body, attributes, inputs, of) if special else None
+
+
+def _card_op(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], of: Scalar) -> int | None:
+    """A pointwise op of the card's own table."""
+    row = OPS[name]
+    function = row.function or "copy"
+    parameters = [float(getattr(each, "value", each)) for each in attributes.get("parameters", [])]
+    domain = "real" if body.types[inputs[-1]] in ("f16", "sen169", "bf16", "f32", "i1") else "integer"
+    if (function, domain, len(inputs), len(parameters)) not in _tile_ops():
+        return None
+    facts = {"constants": parameters} if parameters else {}
+    return body.tile_op(function, inputs, of, special=row.cost == "special", **facts)
+
+
+@cache
+def _tile_ops() -> set[tuple[str, str, int, int]]:
+    return {(name, domain, arity, constants) for name, arity, domain, _, constants in _C.tile_ops()}
 
 
 def _ceil_signed(body: Body, _: dict[str, Any], inputs: list[int], of: Scalar) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ...ops.table import OPS
+
 Form = Literal[
     "elementwise",  # %r = op %a, %b : T
     "cast",  # %r = op %a : T to U
@@ -84,7 +86,10 @@ _ROWS = [
     *_all("own", -1, "", "ktdp.inter_tile_consume"),
 ]
 
-OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+# What the compiler emits beyond the dialect's own: every pointwise op of the card, by its name.
+_CARD = [Operation(f"spyreop.{row.name}", "elementwise", row.arity) for row in OPS.values() if row.is_pointwise]
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in (*_CARD, *_ROWS)}
 
 SHORT_NAMES = {"return": "func.return", "call": "func.call"}  # as they may be written without a dialect
 
