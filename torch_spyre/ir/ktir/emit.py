@@ -7,6 +7,7 @@ them. A core's access tile begins where its slice does; what is beyond a loop's 
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from ..coordinates import ByteAccess, byte_access
 from ..core_split import divided, is_runtime_scalar
 from ..op_spec import LoopSpec, OpSpec, TensorArg
 from ..op_spec_rules import constants_of, folded_symbols, integer_constants, loop_space
+from .attributes import float_text
+from .types import F32
 
 TYPES = {"SEN169_FP16": "f16", "IEEE_FP32": "f32", "IEEE_INT32": "i32", "SENINT8": "i8", "SENINT16": "i16"}
 FORMATS = {name: given for given, name in TYPES.items()}
@@ -200,7 +203,8 @@ class _Function:
         names = ", ".join(f"d{d}" for d in range(len(own)))
         self.add(
             f"%a{position} = ktdp.construct_access_tile %v{position}[{', '.join(first)}] {{\n"
-            f"  access_tile_set = affine_set<({names}) : ({rows})>\n}} : memref<{shape}{of}> -> {self._access(position)}"
+            f"  access_tile_set = affine_set<({names}) : ({rows})>\n"
+            f"}} : memref<{shape}{of}> -> {self._access(position)}"
         )
 
     def _begins(self, dimensions: list[tuple[int, int, int, int]], at: int) -> bool:
@@ -216,7 +220,7 @@ class _Function:
             for size in loop.own_sizes if local else loop.sizes:
                 rows.append(f"d{d} >= 0, -d{d} + {size - 1} >= 0")
                 d += 1
-            if not local and loop.size % loop.steps[0]:
+            if loop.size % loop.steps[0] and (not local or loop.cores == 1):
                 terms = " - ".join(f"d{d - len(loop.steps) + k} * {step}" for k, step in enumerate(loop.steps))
                 rows.append(f"{loop.size - 1} - {terms} >= 0")
         names = ", ".join(f"d{d}" for d in range(len(dimensions)))
@@ -276,8 +280,6 @@ class _Function:
         parameters = list(spec.op_info.get("parameters", ()))
         facts = f" {{parameters = {json.dumps([float(p) for p in parameters])}}}" if parameters else ""
         arguments = ", ".join(f"%e{i}: {TYPES[arg.device_dtype.name]}" for i, arg in enumerate(spec.args))
-        if spec.op == "iota":
-            raise AssertionError("iota reads nothing")
         signature = f"{', '.join(types)} -> {out_type}"
         body = "\n".join(
             [
@@ -348,9 +350,5 @@ class _Function:
 
 
 def _number(value: Any, of: str) -> str:
-    from .attributes import float_text
-    from .types import F32
-
-    if of == "i64":
-        return str(int(value))
-    return float_text(float(value), F32)
+    """As the op computes with it: fp32 or int64."""
+    return str(int(value)) if of == "i64" else float_text(ctypes.c_float(value).value, F32)
