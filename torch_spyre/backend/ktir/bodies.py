@@ -39,11 +39,9 @@ FLOATS: dict[str, Row] = {
     **_rows("math.powf:pow math.atan2:atan2", special=True),
     **_rows("math.fma:fma"),
     **_rows("spyreop.exp:exp spyreop.gelu:gelu_none spyreop.silu:silu spyreop.sigmoid:sigmoid", special=True),
-    **_rows("spyreop.tanh:tanh spyreop.log:log", special=True),
     "spyreop.softplus": Row("softplus", special=True, constants=(1.0, 20.0)),
     **_rows("spyreop.sqrt:sqrt spyreop.rsqrt:rsqrt spyreop.reciprocal:reciprocal spyreop.realdiv:div"),
     **_rows("spyreop.layernormscale:rsqrt"),
-    **_rows("spyreop.relu:relu spyreop.abs:abs spyreop.neg:neg", exact=True),
 }
 INTEGERS: dict[str, Row] = {
     **_rows("arith.addi:add arith.subi:sub arith.muli:mul arith.divsi:trunc_divide arith.remsi:fmod"),
@@ -156,7 +154,7 @@ class Body:
 def emit(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], of: Scalar) -> int | None:
     """The op's result, for elements of the types that its inputs have; None for an op that computes no elements."""
     kinds = [body.types[i] for i in inputs]
-    if name in FLOATS:
+    if name in FLOATS and "parameters" not in attributes:
         row = FLOATS[name]
         if name == "spyreop.layernormscale" and hasattr(attributes.get("eps"), "value"):
             inputs = [body.tile_op("add", [inputs[0], body.constant(attributes["eps"].value, "f32")], "f32")]

@@ -58,7 +58,6 @@ _ROWS = [
     *_all("elementwise", 3, "float", "math.fma"),
     *_all("elementwise", 1, "float", "spyreop.exp spyreop.gelu spyreop.silu spyreop.sigmoid spyreop.softplus"),
     *_all("elementwise", 1, "float", "spyreop.sqrt spyreop.rsqrt spyreop.reciprocal spyreop.layernormscale"),
-    *_all("elementwise", 1, "float", "spyreop.tanh spyreop.log spyreop.relu spyreop.abs spyreop.neg"),
     *_all("elementwise", 2, "float", "spyreop.realdiv"),
     *_all("structured", 2, "", "linalg.matmul linalg.matmul_transpose_a linalg.matmul_transpose_b linalg.batch_matmul"),
     *_all("structured", 2, "", "linalg.batch_matmul_transpose_a linalg.batch_matmul_transpose_b linalg.matvec"),
