@@ -19,6 +19,7 @@ from .ir.ktir.source import LaunchError
 from .ktir import command_line as ktir
 from .models import run, timing
 from .models.errors import ModelError
+from .serving import command_line as serving
 from .smi import command as smi
 
 
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_sdsc(commands)
     ktir.add_arguments(commands.add_parser("ktir", help="programs of KTIR: run, check, time, cost, print"))
     ktir.add_launch_arguments(commands.add_parser("launch", help="a folder with launch_spec.json and programs of KTIR"))
+    serving.add_arguments(commands.add_parser("serve", help="a model behind OpenAI's interface, by vLLM"))
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser
@@ -82,10 +84,13 @@ def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one."""
+    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one. What follows
+    ``serve`` is for another program, and not for argparse."""
     first = next((i for i, word in enumerate(arguments) if not word.startswith("-")), 0)
     if list(arguments[first : first + 2]) == ["timing", "check"]:
         return [*arguments[:first], "timing check", *arguments[first + 2 :]]
+    if list(arguments[first : first + 1]) == ["serve"] and arguments[first + 1 : first + 2] not in (["-h"], ["--help"]):
+        return [*arguments[: first + 1], "--", *arguments[first + 1 :]]
     return list(arguments)
 
 
