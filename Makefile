@@ -1,4 +1,5 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
+# make serve-setup  vLLM in .venv, built for no device: the card is its platform. Takes a minute or two
 # make demo     the small model in the box writes on the card; how it agrees with the CPU, and how the real card would do
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation; its
 #               budget is 8 minutes on two idle cores from a built tree
@@ -37,7 +38,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench docs lint format tidy sanitize dist clean
+.PHONY: setup serve-setup demo test test-all coverage generic fuzz mutation nightly models bench docs lint format tidy sanitize dist clean
 MAKEFLAGS += --no-builtin-rules
 # Tests start hundreds of processes: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,6 +46,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
 setup: $(BUILD)/.installed
 	@$(BIN)/cmake --build $(BUILD)
+
+# Its wheels are for other devices; without a Rust compiler it leaves out a server of its own that nothing here needs.
+serve-setup: setup
+	$(PIP) install --quiet setuptools-rust setuptools-scm wheel
+	$(PIP) install --quiet --no-deps --requirement requirements-serve.txt
+	CARGO=false VLLM_TARGET_DEVICE=empty VLLM_SKIP_VERSION_SUFFIX=1 \
+	$(PIP) install --quiet --no-deps --no-build-isolation --no-binary vllm vllm==0.32.0
+# So that vLLM finds the platform also where the package was installed before it had one.
+	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 
 demo: setup
 	$(BIN)/spyre run --compare cpu

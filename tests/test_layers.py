@@ -59,8 +59,10 @@ LAYERS = {
         "explain/",
         "provenance.py",
         "provenance_viewer.py",
+        "ktir/",
     ),
     "diagnostics": ("diagnostics/",),
+    "serving": ("serving/",),
     "package": ("__init__.py", "cli.py", "device/extensions.py", "device/module_moves.py"),  # these patch PyTorch
 }
 
@@ -115,8 +117,10 @@ OUTSIDE = (
     "diagnostics",
     "distributed",
     "explain",
+    "ktir",
     "models",
     "profiler",
+    "serving",
     "smi",
     "testing",
     "timing",

@@ -31,6 +31,12 @@ def explain(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Expla
     return explain(program, *args, **kwargs)
 
 
+def _paged_attention(*args: Any, **kwargs: Any) -> Any:
+    from .eager.paged_attention import paged_attention
+
+    return paged_attention(*args, **kwargs)
+
+
 def _provenance_path() -> str:
     """Where the environment wants the sidecar of kernels; empty: nowhere."""
     from .constants import PROVENANCE_FILE
@@ -52,12 +58,13 @@ def _register() -> None:
 
     from . import device, distributed
     from .device import extensions
-    from .ops import attention, custom  # noqa: F401  register attention, define torch.ops.spyre
+    from .ops import attention, custom, paged_attention  # noqa: F401  register attention, define torch.ops.spyre
 
     device.compare, device.explain = compare, explain  # tools above the device, imported when they are used
     torch._register_device_module(DEVICE_NAME, device)
     torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=[torch.float64])
     extensions.install()
+    paged_attention.on_card(_paged_attention)
     distributed.register()
     diagnostics.collect_failures()
     if path := _provenance_path():

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from tests.mutation import caches, captured, card, directories, models
+from tests.mutation import caches, captured, card, directories, models, tile_programs
 from tests.mutation.targets import TARGETS, Refused
 from torch_spyre import _C
 from torch_spyre._inductor import compiler, spyre_hint
@@ -119,6 +119,7 @@ def corpus() -> dict[str, list[Any]]:
     found = {kind: [seed for seed in seeds if _fine(kind, seed)] for kind, seeds in found.items()}
     found["spyrecode"] = _spyrecode(kernels)
     found["capture"] = _captures()
+    found["ktir"] = tile_programs.seeds()
     found |= {kind: caches.seeds(kind) for kind in ("kernels", "plans")}
     found["texts"] = [caches.texts]
     if importlib.util.find_spec("transformers"):

@@ -1,6 +1,10 @@
 """insert_restickify: copies bring operands into the sticks that an op needs."""
 
+import torch
+
 from tests.passes.stages import expect, layouts_of, ops_of, passed, plan_before, plan_of
+from torch_spyre._inductor.layout.device_ir import dense_layout
+from torch_spyre._inductor.loop_ir import Buffer, contiguous
 
 
 def test_a_transposed_operand_is_turned():
@@ -81,5 +85,27 @@ def test_a_move_between_sizes_without_a_common_measure_goes_through_plain_order(
         """\
   tmp2[1] = copy(x[1]) over [16256]
   y[1] = copy(tmp2[1]) over [16256]
+""",
+    )
+
+
+def test_an_index_along_merged_dimensions_is_split():
+    """``cache.view(64, 2, 64)[i]`` of a cache that lies as [4, 16, 2, 64]."""
+    cache = Buffer("c", torch.float16, (4, 16, 2, 64), contiguous((4, 16, 2, 64)))
+    kernel = """
+        kernel k
+          input c: float16[64, 2, 64] strides [128, 64, 1]
+          input i: int64[4] strides [1]
+          output y: float16[4, 2, 64] strides [128, 64, 1]
+          y[128,64,1] = gather(c[0,64,1], i[1,0,0]) over [4, 2, 64] via 1:64*128
+    """
+    plan = plan_before("insert_restickify", plan_of(kernel, layouts={"c": dense_layout(cache)}))
+    passed("insert_restickify", plan)
+    expect(
+        ops_of(plan.kernel),
+        """\
+  tmp3[1] = floor_divide(i[1], 16) over [4]
+  tmp4[1] = remainder(i[1], 16) over [4]
+  y[128,64,1] = gather(c[0,64,1], tmp3[1,0,0], tmp4[1,0,0]) over [4, 2, 64] via 1:4*2048 via 2:16*128
 """,
     )

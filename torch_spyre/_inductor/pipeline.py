@@ -24,6 +24,7 @@ from .layout.insert_restickify import insert_restickify
 from .layout.lift_ops import lift_ops
 from .layout.propagate_layouts import propagate_layouts
 from .passes.build_specs import build_specs
+from .passes.cast_gathered import cast_gathered
 from .passes.coarse_tile import coarse_tile
 from .passes.dead_code import dead_code
 from .passes.elide_copies import elide_copies
@@ -151,6 +152,7 @@ PIPELINE: tuple[Stage, ...] = _named(
     PlanPass(resolve_aliases, gives=("no aliases",)),
     LoopPass(dead_code, gives=("no dead ops",)),
     LoopPass(elide_copies, needs=("no aliases",)),
+    LoopPass(cast_gathered),
     LoopPass(forward_copies, gives=("no dead ops",), when=TOGETHER),
     LoopPass(separate_overlaps, needs=("no aliases",), gives=("no overlaps",)),
     LoopPass(name_dims),

@@ -9,7 +9,7 @@ there. Moves take any layout; they are what restickify is made of.
 | reduction | the output lies along the input's stick loop, or has one element per stick where that loop is folded |
 | matmul C[m,n] = A[m,k] B[k,n] | C along n, A along k, B along n or k |
 | attention O[q,e] = softmax(Q[q,d] K[l,d] + mask[q,l]) V[l,e] | O and V along e, Q and K along d, the mask along l |
-| gather, scatter | what an index moves along is a dimension of the table's layout |
+| gather, scatter | what an index moves along is a dimension of the table's layout, or several, which it is split into |
 
 Nothing comes between the ops of a tile loop: a copy of what the loop makes is made inside it, any other before it.
 """
@@ -29,6 +29,7 @@ from .coordinates import Piece
 from .device_ir import Plan, ceil_div
 from .lift_ops import pieces_of
 from .lift_views import NotAligned, TooManyPieces, lift
+from .split_index import split_index
 
 MANY_PIECES = 256
 
@@ -200,11 +201,17 @@ class _Inserter:
         return piece.origins.count(loop) == 1
 
     def indexed(self, op: LoopOp) -> None:
-        """A table whose dimensions are not those of its layout, as of a slice of columns, is indexed in a copy."""
+        """A table whose dimensions are not those of its layout, as of a slice of columns, is indexed in a copy, unless
+        an index falls into several that are."""
         try:
             pieces_of(self.plan, op)
         except (Unsupported, NotAligned):
-            if op.row.is_gather:
+            split = split_index(self.plan, op)
+            if split is not None:
+                for part in split.made:
+                    self.pointwise(part)
+                self.indexed(split.op)
+            elif op.row.is_gather:
                 table = op.ins[0]
                 assert isinstance(table, Access)
                 moved, jumps, copy, _ = self.dense_table(op, table)

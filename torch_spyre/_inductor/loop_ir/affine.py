@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
-from .ir import Access
+from .ir import Access, LoopOp
 
 Dims = list[tuple[int, int, int]]  # stride here, size, stride there; the outermost first
 
 
 def dims_between(sizes: tuple[int, ...], here: Access, there: Access) -> Dims:
-    """The loops of a copy, as dimensions of both sides."""
-    return sorted(
-        ((s, n, t) for n, s, t in zip(sizes, here.strides, there.strides, strict=True) if n > 1), reverse=True
-    )
+    """The loops of a copy, as dimensions of both sides; those that continue each other on both are one."""
+    dims: Dims = []
+    loops = ((s, n, t) for n, s, t in zip(sizes, here.strides, there.strides, strict=True) if n > 1)
+    for stride, n, other in sorted(loops, reverse=True):
+        outer = dims[-1] if dims else (0, 0, 0)
+        if dims and (outer[0], outer[2]) == (n * stride, n * other):
+            dims[-1] = (stride, outer[1] * n, other)
+        else:
+            dims.append((stride, n, other))
+    return dims
 
 
 def composed(access: Access, sizes: tuple[int, ...], dims: Dims, there: Access) -> Access | None:
@@ -40,3 +47,16 @@ def composed(access: Access, sizes: tuple[int, ...], dims: Dims, there: Access) 
     if any(reached[stride] >= n for stride, n, _ in dims):
         return None
     return Access(there.buffer, tuple(strides), offset)
+
+
+def composed_table(op: LoopOp, table: Access, dims: Dims, there: Access) -> tuple[LoopOp, Access] | None:
+    """The table of an op that is indexed, on the other side of a copy: the op with indices that lead there, and the
+    access. None where one of the two is not affine."""
+    strides = (*table.strides, *(index.stride for index in op.indirect))
+    sizes = (*op.sizes, *(index.extent for index in op.indirect))
+    found = composed(replace(table, strides=strides), sizes, dims, there)
+    if found is None:
+        return None
+    moved = found.strides[len(op.sizes) :]
+    indirect = tuple(replace(index, stride=stride) for index, stride in zip(op.indirect, moved, strict=True))
+    return replace(op, indirect=indirect), replace(found, strides=found.strides[: len(op.sizes)])

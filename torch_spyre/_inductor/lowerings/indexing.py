@@ -95,11 +95,8 @@ def index(b: Builder, x: Value, indices: Indices) -> Value:
 
 
 def _indexable(b: Builder, x: Value) -> Value:
-    """x, or a copy of it if a dimension of x is none of its buffer: indices select along dimensions of a buffer."""
-    buffer = b.buffer(x)
-    extents = dict(zip(buffer.stride, buffer.size, strict=True))
-    is_dim = [n == 1 or (s and extents.get(s, 0) >= n) for n, s in zip(x.size, x.stride, strict=True)]
-    return x if all(is_dim) and not x.offset else b.copy(x)
+    """x, or a copy of it where elements repeat: an index along a dimension has to lead somewhere."""
+    return x if all(n == 1 or s > 0 for n, s in zip(x.size, x.stride, strict=True)) else b.copy(x)
 
 
 def _put(b: Builder, out: Value, indices: Indices, values: Value | Number, name: str) -> None:

@@ -14,8 +14,8 @@ import torch
 from ..._C import get_device_dtype
 from .. import config
 from ..loop_ir import Access, Buffer, Constant, Kernel, LoopOp
-from ..loop_ir.affine import composed, dims_between
-from ..loop_ir.overlaps import moving
+from ..loop_ir.affine import composed, composed_table, dims_between
+from ..loop_ir.overlaps import moving, reached
 
 
 def elide_copies(kernel: Kernel) -> None:
@@ -23,6 +23,12 @@ def elide_copies(kernel: Kernel) -> None:
 
     Ops that are planned one by one keep the copies between internal buffers, as the public compiler does.
     """
+    # A copy that is gone may have been in the way of others, as between the versions of an argument that is written.
+    while _elide_some(kernel):
+        pass
+
+
+def _elide_some(kernel: Kernel) -> bool:
     into_arguments_only = config.planning == "op_by_op"
     ops: list[LoopOp | None] = list(kernel.ops)
     touching: dict[str, set[int]] = defaultdict(set)
@@ -43,7 +49,8 @@ def elide_copies(kernel: Kernel) -> None:
         touching[target] |= touching.pop(source)
         touching[target].discard(at)
         ops[at] = None
-    kernel.ops = [op for op in ops if op is not None and not _in_place(op)]
+    before, kernel.ops = kernel.ops, [op for op in ops if op is not None and not _in_place(op)]
+    return len(kernel.ops) < len(before)
 
 
 def _in_place(op: LoopOp) -> bool:
@@ -73,11 +80,12 @@ def _elided(
     for i in touching[copy.out.buffer] - {at}:
         op = ops[i]
         assert op is not None
-        if writers[0] < i < at:
+        if writers[0] < i < at and not _apart(kernel, op, copy):
             return None
         if i == writers[0] and not _reads_where_it_writes(op, copy):
             return None
-        if op.out.buffer == copy.out.buffer and i > at and any(user > i for user in users):
+        written_later = op.out.buffer == copy.out.buffer and i > at and any(user > i for user in users)
+        if written_later and not _apart(kernel, op, copy):
             return None
     moved = {}
     for i, op in users.items():
@@ -93,10 +101,9 @@ def _worth_it(kernel: Kernel, copy: LoopOp, source: Access) -> bool:
     buffer, target = kernel.buffers[source.buffer], kernel.buffers[copy.out.buffer]
     if buffer.kind != "internal" or buffer.name == target.name or source.offset:
         return False
-    # The copy walks the buffer dimension by dimension, all of it.
-    mine = [(n, s) for n, s in zip(copy.sizes, source.strides, strict=True) if n > 1]
-    whole = [(n, s) for n, s in zip(buffer.size, buffer.stride, strict=True) if n > 1]
-    return sorted(mine) == sorted(whole)
+    # The copy walks all of the buffer, each element once.
+    whole = Access(buffer.name, buffer.stride)
+    return dims_between(copy.sizes, source, source) == dims_between(buffer.size, whole, whole)
 
 
 def _may_round(
@@ -113,6 +120,22 @@ def _may_round(
     )
 
 
+def _apart(kernel: Kernel, op: LoopOp, copy: LoopOp) -> bool:
+    """Whether an op touches none of the elements that the copy writes."""
+    buffer = kernel.buffers[copy.out.buffer]
+    theirs = [
+        reached(access, op, buffer, op.row.is_table(position, len(op.ins)))
+        for position, access in enumerate((*op.ins, op.out))
+        if isinstance(access, Access) and access.buffer == buffer.name
+    ]
+    mine = reached(copy.out, copy, buffer)
+    return mine is not None and all(each is not None and _no_overlap(each, mine) for each in theirs)
+
+
+def _no_overlap(a: list[range], b: list[range]) -> bool:
+    return any(x.stop <= y.start or y.stop <= x.start for x, y in zip(a, b, strict=True))
+
+
 def _reads_where_it_writes(op: LoopOp, copy: LoopOp) -> bool:
     if not op.row.is_pointwise:
         return copy.out.buffer not in op.reads()
@@ -123,30 +146,27 @@ def _reads_where_it_writes(op: LoopOp, copy: LoopOp) -> bool:
 
 def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
     """The op with every access to ``buffer`` turned into one to the copy's target; None where that is not affine."""
-    ins: list[Access | Constant] = []
-    for position, access in enumerate(op.ins):
+    source = copy.ins[0]
+    assert isinstance(source, Access)
+    dims = dims_between(copy.sizes, source, copy.out)
+    accesses = [*op.ins, op.out]
+    found: list[Access | Constant] = []
+    for position, access in enumerate(accesses):
         if isinstance(access, Access) and access.buffer == buffer.name:
-            if op.indirect and position == 0 and op.row.is_gather:
-                return None
-            moved = _moved_access(access, op.sizes, copy)
-            if moved is None:
-                return None
-            access = moved
-        ins.append(access)
-    out, indirect = op.out, op.indirect
-    if out.buffer == buffer.name:
-        found = _moved_access(out, op.sizes, copy)
-        if found is None:
-            return None
-        out = found
-        if indirect and op.row.is_scatter:
-            source = copy.ins[0]
-            assert isinstance(source, Access)
-            targets = dict(zip(zip(source.strides, copy.sizes, strict=True), copy.out.strides, strict=True))
-            if any((i.stride, i.extent) not in targets for i in indirect):
-                return None
-            indirect = tuple(replace(i, stride=targets[i.stride, i.extent]) for i in indirect)
-    return replace(op, ins=tuple(ins), out=out, indirect=indirect)
+            if op.row.is_table(position, len(accesses) - 1):
+                table = composed_table(op, access, dims, copy.out)
+                if table is None:
+                    return None
+                op, access = table
+            else:
+                moved = composed(access, op.sizes, dims, copy.out)
+                if moved is None:
+                    return None
+                access = moved
+        found.append(access)
+    *ins, out = found
+    assert isinstance(out, Access)
+    return replace(op, ins=tuple(ins), out=out)
 
 
 def _moved_access(access: Access, sizes: tuple[int, ...], copy: LoopOp) -> Access | None:

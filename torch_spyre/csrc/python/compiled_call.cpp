@@ -8,9 +8,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "aten/factories.h"
 #include "profiler/recorder.h"
+#include "runtime/calls/blocking.h"
 #include "runtime/calls/origin.h"
 #include "runtime/launch.h"
 #include "runtime/storage/argument_placement.h"
@@ -52,14 +54,13 @@ bool all_different(InlineVector<const spyre::Block*>& blocks) {
   return true;
 }
 
-bool matches(const Variant& variant, const Tensors& tensors) {
+bool matches(const Variant& variant, const Tensors& tensors, const MovedArguments& places) {
   if (variant.inputs.size() != tensors.size()) return false;
   InlineVector<const spyre::Block*> first;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Variant::Input& input = variant.inputs[i];
     const SpyreStorageImpl& storage = storage_of(*tensors[i]);
-    if (tensors[i]->storage_offset() + storage.base_offset != input.offset || storage.layout() != input.layout)
-      return false;
+    if (places[i].offset != input.offset || storage.layout() != input.layout) return false;
     if (input.first_sharer == i) {
       first.push_back(storage.held().block);
     } else if (storage.held().block != storage_of(*tensors[input.first_sharer]).held().block) {
@@ -85,14 +86,19 @@ void check_shapes(const Variant& variant, const Tensors& tensors) {
 // The Python object. Subclasses have a method `prepare`, which adds the variant for the inputs that it is given.
 struct CompiledKernel {
   PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // most recently used first
+  bool inputs_move;  // a variant serves inputs that begin elsewhere in their memory
 };
 
 CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
 
-std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
+MovedArguments places_of(const CompiledKernel& kernel, const Tensors& tensors) {
+  return kernel.inputs_move ? moved_to_start(tensors) : unmoved(tensors);
+}
+
+std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors, const MovedArguments& places) {
   auto& variants = kernel.variants;
-  const auto found =
-      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return matches(*variant, tensors); });
+  const auto found = std::find_if(variants.begin(), variants.end(),
+                                  [&](const auto& variant) { return matches(*variant, tensors, places); });
   if (found == variants.end()) return nullptr;
   std::rotate(variants.begin(), found, found + 1);
   return variants.front();
@@ -109,40 +115,58 @@ Tensors tensors_in(PyObject* tuple) {
 }
 
 PyObject* listeners = nullptr;  // a list
+std::atomic<int64_t> starts{0};
 
 void notify_listeners(const py::object& launch) {
   // A copy of the list, since a listener may remove itself.
   for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
 }
 
-PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
-  HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
-  Tensors tensors = tensors_in(arguments);
-  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
+py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
+  py::tuple tuple(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(*tensors[i]));
+  return tuple;
+}
+
+InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
+  MovedArguments places = places_of(kernel_in(self), tensors);
+  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors, places);
   if (!variant) {
-    py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
-    variant = find(kernel_in(self), tensors);
+    py::handle(self).attr("prepare")(in_python(tensors));
+    places = places_of(kernel_in(self), tensors);
+    variant = find(kernel_in(self), tensors, places);
     TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
   }
   check_shapes(*variant, tensors);
   const c10::DeviceIndex device =
       tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
-  const py::list results(variant->outputs.size());
   InlineVector<at::Tensor> made;
   for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
+  if (!variant->plan) return made;
   for (const at::Tensor& output : made) tensors.push_back(&output);
-  if (variant->plan) {
-    const OriginScope origin(variant->name);
-    std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
-    if (profiler::is_recording()) [[unlikely]] {
-      host_op.emplace(at::RecordScope::FUNCTION);
-      if (host_op->isActive()) host_op->before(variant->plan->name);
-    }
-    launch_jobplan(variant->plan, tensors);
-    host_op.reset();
-    if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  const OriginScope origin(variant->name);
+  std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
+  if (profiler::is_recording()) [[unlikely]] {
+    host_op.emplace(at::RecordScope::FUNCTION);
+    if (host_op->isActive()) host_op->before(variant->plan->name);
   }
+  InlineVector<int64_t> shifts;
+  for (const MovedArgument& place : places) shifts.push_back(place.shift);
+  shifts.resize(tensors.size());
+  launch_jobplan(variant->plan, tensors, {}, shifts);
+  host_op.reset();
+  if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  return made;
+}
+
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+  Tensors tensors = tensors_in(arguments);
+  count_start();
+  InlineVector<at::Tensor> made = run(self, tensors);
+  const py::list results(made.size());
   for (size_t i = 0; i < made.size(); ++i)
     PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
   return results.inc_ref().ptr();
@@ -179,7 +203,10 @@ void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes
 
 PyObject* new_kernel(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
-  if (self) new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+  if (self) {
+    new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+    kernel_in(self).inputs_move = false;
+  }
   return self;
 }
 
@@ -191,6 +218,20 @@ void delete_kernel(PyObject* self) {
 }
 
 }  // namespace
+
+void count_start() { ++starts; }
+
+std::vector<at::Tensor> call_compiled_kernel(PyObject* kernel, c10::ArrayRef<const at::Tensor*> inputs) {
+  if (Py_TYPE(kernel)->tp_call == call) {
+    Tensors tensors(inputs.begin(), inputs.end());
+    InlineVector<at::Tensor> made = run(kernel, tensors);
+    return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
+  }
+  // A tool handles calls of kernels (torch_spyre/execution/kernel.py: handled_by).
+  const auto found = py::reinterpret_steal<py::object>(PyObject_CallObject(kernel, in_python(inputs).ptr()));
+  if (!found) throw_python_error();
+  return found.cast<std::vector<at::Tensor>>();
+}
 
 void bind_compiled_kernels(py::module_& module) {
   listeners = py::list().release().ptr();
@@ -215,11 +256,27 @@ void bind_compiled_kernels(py::module_& module) {
   method(
       "has_variant",
       [](const py::object& self, const py::tuple& inputs) {
-        return find(kernel_in(self.ptr()), tensors_in(inputs.ptr())) != nullptr;
+        const Tensors tensors = tensors_in(inputs.ptr());
+        return find(kernel_in(self.ptr()), tensors, places_of(kernel_in(self.ptr()), tensors)) != nullptr;
+      },
+      py::arg("inputs"));
+  method("let_inputs_move", [](const py::object& self) { kernel_in(self.ptr()).inputs_move = true; });
+  method(
+      "at_places",
+      [](const py::object& self, const py::tuple& inputs) {
+        const Tensors tensors = tensors_in(inputs.ptr());
+        const MovedArguments places = places_of(kernel_in(self.ptr()), tensors);
+        py::tuple moved(tensors.size());
+        for (size_t i = 0; i < tensors.size(); ++i)
+          moved[i] = places[i].shift ? py::cast(at_place(*tensors[i], places[i])) : py::object(inputs[i]);
+        return moved;
       },
       py::arg("inputs"));
   method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
   module.attr("CompiledKernel") = type;
+  module.def(
+      "launch_starts", [] { return starts.load(); },
+      "How often the host has called compiled kernels and launch sequences, which count once whatever is in them.");
 }
 
 }  // namespace torch_spyre
