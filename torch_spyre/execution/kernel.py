@@ -18,6 +18,7 @@ from .._inductor.loop_ir import Kernel, from_json
 from ..caching import kernel_cache
 from ..compile_records import timed
 from ..compile_time import compiling
+from ..constants import DEVICE_NAME
 from ..failures import during
 from ..ir.signature import signature_of
 from ..kernel_types import CompiledDescription, CompiledOutput, OutputDescription
@@ -126,14 +127,20 @@ class SpyreKernel(_C.CompiledKernel):
         _live.add(self)
 
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it."""
+        """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it.
+
+        Inputs on the host are numbers of the launch.
+        """
+        given = inputs
+        inputs = tuple(each for each in given if each.device.type == DEVICE_NAME)
         with self._lock:
             if self.has_variant(inputs):  # another thread was first
                 return
             with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:
-                _tell(Prepared(self.text, inputs, (), plan, code, self.occurrences))
+                numbers = [float(n) for each in given if each.device.type != DEVICE_NAME for n in each.tolist()]
+                _tell(Prepared(self.text, inputs, numbers, plan, code, self.occurrences))
             launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
             self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
 

@@ -34,6 +34,8 @@ import torch
 from torch import Tensor
 
 _library = torch.library.Library("spyre", "FRAGMENT")
+# Of a step of the card: numbers before those of requests, and its loop over requests.
+FIXED_NUMBERS, REQUEST_LOOP = 5, 4
 _INTEGERS = (torch.int32, torch.int64)
 NAME = "paged_attention"
 SCHEMA = (
@@ -95,6 +97,36 @@ def reference(
         weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)[..., :length]
         out[begin:end] = torch.einsum("hqk,khd->qhd", weights, values)
     return out.to(query.dtype)
+
+
+def of_step(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    sinks: Tensor | float,
+    slopes: Tensor | float,
+    *numbers: float,
+) -> Tensor:
+    """What a step of the card computes, of tensors as :func:`reference` has them: scale, causal, window, cap, factor,
+    then where the queries of requests begin and the last end, then how many keys they have."""
+    scale, causal, window, cap, factor, *rest = numbers
+    starts, lengths = rest[: table.size(0) + 1], rest[table.size(0) + 1 :]
+    return reference(
+        query,
+        keys,
+        values,
+        table,
+        torch.tensor(starts).long(),
+        torch.tensor(lengths).long(),
+        scale,
+        causal=bool(causal),
+        window=int(window),
+        soft_cap=cap,
+        sinks=sinks if isinstance(sinks, Tensor) else None,
+        alibi_slopes=slopes if isinstance(slopes, Tensor) else None,
+        v_scale=factor,
+    )
 
 
 def check(

@@ -24,7 +24,7 @@ from ..loop_ir.canonical import canonical
 
 
 class KernelCall:
-    """A call of a kernel with its inputs; it returns the list of outputs."""
+    """A call of a kernel with its inputs, and rows of numbers on the host; it returns the list of outputs."""
 
     _inductor_lowering_function = True
 
@@ -102,7 +102,7 @@ class _CallLine(ir.ExternKernel):
         written = {buffer.name for buffer in call.kernel.written_inputs()}
         self.mutation_outputs = [
             ir.MutationOutput(ir.NoneLayout(device=call.device), node, self)
-            for buffer, node in zip(call.kernel.inputs(), inputs, strict=True)
+            for buffer, node in zip(call.kernel.inputs(), inputs, strict=False)  # numbers follow
             if buffer.name in written
         ]
 

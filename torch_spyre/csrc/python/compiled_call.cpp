@@ -3,6 +3,7 @@
 #include "python/compiled_call.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/DynamicCast.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -98,12 +99,26 @@ std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tenso
   return variants.front();
 }
 
-Tensors tensors_in(PyObject* tuple) {
+void append_numbers(const at::Tensor& tensor, std::vector<double>& numbers) {
+  TORCH_CHECK_TYPE(tensor.dim() == 1 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false),
+                   "a kernel takes rows of integers from the host, not ", tensor.scalar_type(), tensor.sizes());
+  const auto* at = static_cast<const char*>(tensor.const_data_ptr());
+  const int64_t step = tensor.stride(0) * static_cast<int64_t>(tensor.element_size());
+  for (int64_t i = 0; i < tensor.size(0); ++i)
+    numbers.push_back(static_cast<double>(c10::fetch_and_cast<int64_t>(tensor.scalar_type(), at + i * step)));
+}
+
+// The tensors on the card among the arguments of a call; the elements of those on the host are numbers of the launch.
+Tensors tensors_in(PyObject* tuple, std::vector<double>* numbers = nullptr) {
   Tensors tensors;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     PyObject* each = PyTuple_GET_ITEM(tuple, i);
     TORCH_CHECK_TYPE(THPVariable_Check(each), "a kernel takes tensors, not ", Py_TYPE(each)->tp_name);
-    tensors.push_back(&THPVariable_Unpack(each));
+    const at::Tensor& tensor = THPVariable_Unpack(each);
+    if (!tensor.is_cpu())
+      tensors.push_back(&tensor);
+    else if (numbers)
+      append_numbers(tensor, *numbers);
   }
   return tensors;
 }
@@ -118,7 +133,8 @@ void notify_listeners(const py::object& launch) {
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
-  Tensors tensors = tensors_in(arguments);
+  std::vector<double> numbers;
+  Tensors tensors = tensors_in(arguments, &numbers);
   std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
   if (!variant) {
     py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
@@ -139,7 +155,7 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
       host_op.emplace(at::RecordScope::FUNCTION);
       if (host_op->isActive()) host_op->before(variant->plan->name);
     }
-    launch_jobplan(variant->plan, tensors);
+    launch_jobplan(variant->plan, tensors, numbers);
     host_op.reset();
     if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
   }
