@@ -260,3 +260,11 @@ def test_a_page_that_the_cache_does_not_have_is_an_error():
     with pytest.raises(IndexError, match="page 0 of request 0 is 99, the cache has 6 pages"):
         paged_attention(*args, 0.125)
         torch.spyre.synchronize()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_comparison_with_the_host_explains_every_error(compiled):
+    function = lambda *args: paged_attention(*args, 0.125, window=50) + 1  # noqa: E731
+    torch._dynamo.reset()
+    report = torch.spyre.compare(torch.compile(function) if compiled else function, *on_card(batch(6, MIXED)))
+    assert "2 ops compared, 0 beyond" in str(report)

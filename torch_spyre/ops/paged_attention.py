@@ -66,12 +66,12 @@ def reference(
     check(query, key_cache, value_cache, block_table, query_starts, lengths, sinks, alibi_slopes)
     check_numbers(query, block_table, key_cache, query_starts, lengths)
     wide = torch.promote_types(query.dtype, torch.float32)
-    out = torch.zeros((*query.shape[:2], value_cache.size(-1)), dtype=wide)
+    rows: list[Tensor] = []
     page, heads = key_cache.size(1), query.size(1)
     group = heads // max(key_cache.size(2), 1)
     for request, (begin, end) in enumerate(zip(query_starts.tolist(), query_starts.tolist()[1:], strict=False)):
         length = int(lengths[request])
-        if begin == end or length == 0:
+        if begin == end:
             continue
         pages = block_table[request, : -(-length // page)].long()
         keys, values = (
@@ -95,8 +95,10 @@ def reference(
             scores = torch.cat([scores, sinks.to(wide)[:, None, None].expand(-1, end - begin, 1)], -1)
         alone = (scores == -math.inf).all(-1, keepdim=True)
         weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)[..., :length]
-        out[begin:end] = torch.einsum("hqk,khd->qhd", weights, values)
-    return out.to(query.dtype)
+        rows.append(torch.einsum("hqk,khd->qhd", weights, values))
+    left = query.size(0) - sum(each.size(0) for each in rows)
+    rows.append(torch.zeros((left, heads, value_cache.size(-1)), dtype=wide))
+    return torch.cat(rows).to(query.dtype)
 
 
 def of_step(
