@@ -1,4 +1,5 @@
 # make setup    .venv with the pinned packages, torch_spyre installed editable, _C and the card's tests built
+# make serve-setup  vLLM in .venv, built for no device: the card is its platform. Takes a minute or two
 # make demo     the small model in the box writes on the card; how it agrees with the CPU, and how the real card would do
 # make test     the card's C++ tests, pytest without the slow tests, every Python block of the documentation; its
 #               budget is 8 minutes on two idle cores from a built tree
@@ -9,12 +10,14 @@
 #               (COUNT=, SEED=); failures land in build/fuzz
 # make mutation 2,000 damaged inputs of everything that is parsed (COUNT=, SEED=, KIND=); failures land in build/mutation
 # make nightly  all that is too long for make test: slow tests, generic, coverage, fuzz, 50,000 damaged inputs, models.
-#               Tests of the explorer need Chromium (Debian: apt-get install chromium) and are skipped without it;
+#               Random programs and damages are others at every commit. Tests of the explorer need Chromium (Debian:
+#               apt-get install chromium) and are skipped without it;
 #               SHARD=i/n does a part of it, RETRY=1 what failed again; what is done stays done until the next commit;
 #               build/nightly/COMMIT has the summary, as text and as JSON, and a log for each job
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
+# make docs     the site of the documentation in build/docs, with search, to be opened as files; a warning is an error
 # make lint     ruff, mypy, clang-format; make format rewrites what they would complain about
 # make tidy     clang-tidy on the card's C++, with the checks of .clang-tidy
 # make sanitize the card's C++ tests built with the address, undefined-behaviour and thread sanitizers; then, with address
@@ -35,7 +38,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 cxx_files = $(shell find torch_spyre tests -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: setup demo test test-all coverage generic fuzz mutation nightly models bench lint format tidy sanitize dist clean
+.PHONY: setup serve-setup demo test test-all coverage generic fuzz mutation nightly models bench docs lint format tidy sanitize dist clean
 MAKEFLAGS += --no-builtin-rules
 # Tests start hundreds of processes: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,6 +46,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # C++ dependencies are ninja's business: with nothing to do it takes a tenth of a second.
 setup: $(BUILD)/.installed
 	@$(BIN)/cmake --build $(BUILD)
+
+# Its wheels are for other devices; without a Rust compiler it leaves out a server of its own that nothing here needs.
+serve-setup: setup
+	$(PIP) install --quiet setuptools-rust setuptools-scm wheel
+	$(PIP) install --quiet --no-deps --requirement requirements-serve.txt
+	CARGO=false VLLM_TARGET_DEVICE=empty VLLM_SKIP_VERSION_SUFFIX=1 \
+	$(PIP) install --quiet --no-deps --no-build-isolation --no-binary vllm vllm==0.32.0
+# So that vLLM finds the platform also where the package was installed before it had one.
+	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 
 demo: setup
 	$(BIN)/spyre run --compare cpu
@@ -76,6 +88,11 @@ models: setup
 
 bench: setup
 	@set -e; for program in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$program"; $(BIN)/python $$program; done
+
+docs: setup
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs build/docs
 
 lint: .venv/.packages
 	$(BIN)/ruff check .

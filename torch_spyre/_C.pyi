@@ -216,6 +216,23 @@ class CompiledKernel:
         launch: Any,
     ) -> None: ...
     def forget_variants(self) -> None: ...
+    def let_inputs_move(self) -> None:
+        """A variant serves inputs that begin elsewhere in their memory from now on, where they look the same."""
+    def at_places(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Return inputs where a variant for these inputs has them."""
+
+class LaunchSequence:
+    """Kernels and ops in their order, as generated code calls them at once."""
+
+    def __init__(self, inputs: int, steps: list[tuple[Any, ...]], results: list[int]) -> None:
+        """Steps are (kernel, inputs, results, dead) and (op, overload, arguments, results, dead), where values are
+        numbered: the inputs first, then the results of each step. In the arguments of ops, (n,) is value n."""
+
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the results. The list of inputs is empty afterwards."""
+
+def launch_starts() -> int:
+    """How often the host has called compiled kernels and launch sequences, which count once whatever is in them."""
 
 def argument_placements(tensors: Sequence[torch.Tensor]) -> list[ArgumentPlacement]:
     """Return the placement of tensors in device memory, which a kernel is compiled for."""
@@ -252,6 +269,15 @@ def fallback_mode() -> str: ...
 def set_fallback_mode(mode: str) -> None: ...
 def fallback_counts() -> dict[str, int]: ...
 def reset_fallback_counts() -> None: ...
+
+class TileProgram:
+    """A function of KTIR that is ready to run."""
+
+    def __init__(self, description: Description) -> None: ...
+    def run(self, arguments: Sequence[int | float], regions: Sequence[tuple[int, int, Any, bool, str]]) -> None: ...
+    def time(
+        self, arguments: Sequence[int | float], regions: Sequence[tuple[int, int, Any, bool, str]]
+    ) -> dict[str, Any]: ...
 
 # The runtime.
 

@@ -15,15 +15,19 @@ from . import __version__
 from .diagnostics import command_line as diagnostics
 from .diagnostics.errors import CaptureError
 from .explain import command_line as explain
+from .ir.ktir.source import LaunchError
+from .ktir import command_line as ktir
 from .models import run, timing
 from .models.errors import ModelError
+from .serving import command_line as serving
 from .smi import command as smi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand. What goes wrong is said in one sentence; ``--traceback`` says where.
 
-    The exit code is 2 for models and captures that cannot be run, 130 after Ctrl-C, and 1 for everything else.
+    The exit code is 2 for models, captures and launch folders that cannot be run, 130 after Ctrl-C, and 1 for
+    everything else.
     """
     arguments = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
@@ -38,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         said = str(error) if isinstance(error, OSError | ValueError | RuntimeError) else f"{error!r}"
         print(f"spyre: {said}", file=sys.stderr)
-        return 2 if isinstance(error, ModelError | CaptureError) else 1
+        return 2 if isinstance(error, ModelError | CaptureError | LaunchError) else 1
     return 0
 
 
@@ -51,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_timing(commands)
     explain.add_arguments(commands.add_parser("explain", help="what the backend did with a model or a script, and why"))
     _add_sdsc(commands)
+    ktir.add_arguments(commands.add_parser("ktir", help="programs of KTIR: run, check, time, cost, print"))
+    ktir.add_launch_arguments(commands.add_parser("launch", help="a folder with launch_spec.json and programs of KTIR"))
+    serving.add_arguments(commands.add_parser("serve", help="a model behind OpenAI's interface, by vLLM"))
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser
@@ -77,10 +84,13 @@ def _add_timing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one."""
+    """``timing check`` is a command of two words, where ``timing`` takes a model: argparse gets it as one. What follows
+    ``serve`` is for another program, and not for argparse."""
     first = next((i for i, word in enumerate(arguments) if not word.startswith("-")), 0)
     if list(arguments[first : first + 2]) == ["timing", "check"]:
         return [*arguments[:first], "timing check", *arguments[first + 2 :]]
+    if list(arguments[first : first + 1]) == ["serve"] and arguments[first + 1 : first + 2] not in (["-h"], ["--help"]):
+        return [*arguments[: first + 1], "--", *arguments[first + 1 :]]
     return list(arguments)
 
 

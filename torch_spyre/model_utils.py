@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -25,6 +25,7 @@ MAPPED = 2**28  # bytes of a file that are mapped at a time: what was read of th
 Owners = list[tuple[nn.Module, str]]  # the modules that a parameter belongs to, and its name there
 Layouts = Callable[[tuple[int, ...], torch.dtype], _C.SpyreTensorLayout]  # of a shape and dtype
 Progress = Callable[[int, int], None]
+Cut = Callable[[Any], Tensor]  # makes of a tensor, or of one in a file, the part that is wanted
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -35,6 +36,8 @@ def load_model_to_spyre(
     dtype: torch.dtype | None = None,
     device: torch.device | str = DEVICE_NAME,
     progress: Progress | None = None,
+    cuts: Mapping[nn.Parameter, Cut] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> Any:
     """Put a model on the card, parameter by parameter: the host holds one tensor of the file at a time.
 
@@ -42,7 +45,8 @@ def load_model_to_spyre(
     transformers. ``weights`` is a safetensors file or a directory of them with the module's names; without it the
     module's own parameters are sent. ``dtype`` is that of real parameters; constants keep theirs. Parameters stay the
     same objects, tied ones stay tied. A card in timing mode keeps no values: there a module on ``meta`` is enough.
-    ``progress`` is told after each parameter how many there are so far, and in all.
+    ``progress`` is told after each parameter how many there are so far, and in all. Of a parameter in ``cuts`` only
+    that part is read; ``names`` are those of parameters that were one in the whole model, by each of them.
     """
     if not isinstance(model, nn.Module):
         model, weights = _from_directory(Path(model), dtype)
@@ -50,7 +54,8 @@ def load_model_to_spyre(
     if weights is None:
         placed = _sent_parameters(parameters, dtype, device)
     else:
-        placed = _streamed_parameters(model, _files(Path(weights)), dict(parameters), dtype, device)
+        wanted = _Wanted(model, _files(Path(weights)), cuts or {}, names or {})
+        placed = _streamed_parameters(wanted, dict(parameters), dtype, device)
     for done, _ in enumerate(placed, 1):
         if progress is not None:
             progress(done, len(parameters))
@@ -77,7 +82,7 @@ def way_to_lie(shape: tuple[int, ...], owners: Owners) -> Layouts | None:
     next to the sticks: the default layout has the first dimension there, and batches there slow the unit down.
     """
     if all(_is_linear(module, name, shape) for module, name in owners):
-        return _along_outputs
+        return along_outputs
     if any(name in module._buffers for module, name in owners):  # no other weight is a buffer
         return None
     if all(isinstance(module, CONVOLUTIONS) and module.groups == 1 and name == "weight" for module, name in owners):
@@ -93,7 +98,7 @@ def _is_linear(module: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     return name == "weight" and (isinstance(module, nn.Linear) or shape == given)
 
 
-def _along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
+def along_outputs(shape: tuple[int, ...], dtype: torch.dtype) -> _C.SpyreTensorLayout:
     return _C.SpyreTensorLayout(list(shape), [shape[1], 1], dtype, [1, 0])
 
 
@@ -180,18 +185,25 @@ def opened_tensors(file: Path) -> Iterator[Any]:
         raise ValueError(f"{file} is damaged or not whole: {error}") from error
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors, which lie in the mapped file: it is opened anew every so many bytes, to let go of the rest."""
+def _tensors(file: Path) -> Iterator[tuple[str, Callable[[Cut | None], Tensor]]]:
+    """Names of tensors, and what reads one or its part. They lie in the mapped file: it is opened anew every so many
+    bytes, to let go of the rest."""
+    mapped = 0
     with opened_tensors(file) as tensors:
         names = deque(tensors.keys())
+
+    def read(cut: Cut | None) -> Tensor:
+        nonlocal mapped
+        value: Tensor = tensors.get_tensor(name) if cut is None else cut(tensors.get_slice(name))
+        mapped += value.nbytes
+        return value
+
     while names:
         mapped = 0
         with opened_tensors(file) as tensors:
             while names and mapped < MAPPED:
                 name = names.popleft()
-                value = tensors.get_tensor(name)
-                mapped += value.nbytes
-                yield name, value
+                yield name, read
 
 
 def _names(files: list[Path]) -> set[str]:
@@ -210,31 +222,57 @@ def _in_model(model: nn.Module) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in found.items()} | found
 
 
+class _Wanted:
+    """What a model takes of a file, by the names in it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        files: list[Path],
+        cuts: Mapping[nn.Parameter, Cut],
+        names: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.model, self.files, self.cuts, self.names = model, files, cuts, names
+        self.places = _in_model(model)
+        self.translated = _translated(model, files)
+        self.prefix = getattr(model, "base_model_prefix", "") + "."
+
+    def targets(self, name: str) -> list[Tensor]:
+        """The parameters of that name, or the buffer. Those that were one may each have a part of it."""
+        name = self.translated.get(name, name)
+        alike = self.names.get(name) or self.names.get(self.prefix + name) or [name]
+        found = (self.places.get(each) for each in dict.fromkeys([name, *alike]))
+        return list({id(each): each for each in found if each is not None}.values())
+
+    def missing(self, placed: set[Tensor]) -> list[str]:
+        return [name for name, parameter in self.model.named_parameters() if parameter not in placed]
+
+
 def _streamed_parameters(
-    model: nn.Module,
-    files: list[Path],
+    wanted: _Wanted,
     owners: dict[nn.Parameter, Owners],
     dtype: torch.dtype | None,
     device: torch.device | str,
 ) -> Iterator[nn.Parameter]:
-    places, placed = _in_model(model), set()
-    for file in files:
-        for name, value in _tensors(file):
-            target = places.get(name)
-            if target is None:
-                raise ValueError(f"{file} has {name}, which {type(model).__name__} has not")
-            if value.shape != target.shape:
-                raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
-            if value.is_floating_point() != target.is_floating_point():
-                raise ValueError(f"{name} in {file} has numbers of {value.dtype}, not of {target.dtype}")
-            if isinstance(target, nn.Parameter):
-                _place(target, value, owners[target], dtype, device)
-                placed.add(target)
-                yield target
-            else:
-                target.copy_(value)
-    missing = [name for name, parameter in model.named_parameters() if parameter not in placed]
-    if missing:
+    placed: set[Tensor] = set()
+    for file in wanted.files:
+        for name, read in _tensors(file):
+            targets = wanted.targets(name)
+            if not targets:
+                raise ValueError(f"{file} has {name}, which {type(wanted.model).__name__} has not")
+            for target in targets:
+                value = read(wanted.cuts.get(target) if isinstance(target, nn.Parameter) else None)
+                if value.shape != target.shape:
+                    raise ValueError(f"{name} in {file} is {list(value.shape)}, not {list(target.shape)}")
+                if value.is_floating_point() != target.is_floating_point():
+                    raise ValueError(f"{name} in {file} has numbers of {value.dtype}, not of {target.dtype}")
+                if isinstance(target, nn.Parameter):
+                    _place(target, value, owners[target], dtype, device)
+                    placed.add(target)
+                    yield target
+                else:
+                    target.copy_(value)
+    if missing := wanted.missing(placed):
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ValueError(f"no weights for {', '.join(missing[:3])}{more}")
 
@@ -257,11 +295,11 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise ValueError(f"{directory}/config.json names no architecture that transformers has: {config.architectures}")
     dtype = dtype or config.dtype or torch.float16
-    with _parameters_on_meta():
+    with parameters_on_meta():
         model = kind._from_config(config, dtype=dtype).eval()
-    if not _names(_files(directory)) <= set(_in_model(model)):
+    if not has_values_of(model, directory):
         warnings.warn(
-            f"{directory} has other names for its weights than {kind.__name__}: transformers translates them, and the "
+            f"{directory} has its weights in another form than {kind.__name__}: transformers converts them, and the "
             "host holds the whole model meanwhile",
             stacklevel=3,
         )
@@ -272,8 +310,29 @@ def _from_directory(directory: Path, dtype: torch.dtype | None) -> tuple[nn.Modu
     return model, directory
 
 
+def has_values_of(model: nn.Module, directory: Path) -> bool:
+    """Whether the weights in a directory are those of the model as they are, though perhaps by other names."""
+    files = _files(directory)
+    translated = _translated(model, files)
+    return {translated.get(name, name) for name in _names(files)} <= set(_in_model(model))
+
+
+def _translated(model: nn.Module, files: list[Path]) -> dict[str, str]:
+    """Names in files that are others in a model of transformers. Those whose values differ too are not among them."""
+    names = _names(files) - set(_in_model(model))
+    if not names or not hasattr(model, "config"):
+        return {}
+    from transformers import conversion_mapping, core_model_loading
+
+    rules = conversion_mapping.get_model_conversion_mapping(model)  # type: ignore[arg-type]
+    renamings = [rule for rule in rules if isinstance(rule, core_model_loading.WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, core_model_loading.WeightConverter)]
+    found = {name: core_model_loading.rename_source_key(name, renamings, converters) for name in names}
+    return {name: translated for name, (translated, converter) in found.items() if converter is None}
+
+
 @contextmanager
-def _parameters_on_meta() -> Iterator[None]:
+def parameters_on_meta() -> Iterator[None]:
     """Modules made inside have no memory for parameters; buffers, which no file has, are as ever."""
     register = nn.Module.register_parameter
 

@@ -495,6 +495,36 @@ TEST("program: copy, fill and restickify on 1 to 32 cores") {
   }
 }
 
+TEST("program: an argument begins inside of its memory") {
+  constexpr int64_t kRows = 6, kColumns = 128;
+  Bench bench(options());
+  const std::vector<uint16_t> values = numbers(kRows * kColumns);
+  Held source = bench.block(values), target = bench.block(kRows * kColumns * 2);
+  const Operand row{0, 0, {2}, DataFormat::SENINT16}, other{1, 0, {2}, DataFormat::SENINT16};
+  const auto program = bench.card.prepare(
+      {"kernel", {kRows * kColumns * 2, kRows * kColumns * 2}, {{OpCode::copy, {kColumns}, {1}, {row, other}, 0, ""}}});
+  CHECK(program->reach == std::vector<int64_t>({kColumns * 2, kColumns * 2}));
+  for (const auto& [to, from] : {std::pair<int64_t, int64_t>{0, 5}, {3, 0}, {5, 1}}) {
+    target.shift = to * kColumns * 2, source.shift = from * kColumns * 2;
+    bench.card.launch(program, {target, source}, 0);
+    bench.card.synchronize(0);
+    target.shift = 0;
+    const std::vector<uint16_t> found = bench.read(target, kRows * kColumns);
+    CHECK(std::equal(values.begin() + from * kColumns, values.begin() + (from + 1) * kColumns,
+                     found.begin() + to * kColumns));
+  }
+  const auto launch = [&](int64_t shift, const Held& with) {
+    source.shift = shift;
+    bench.card.launch(program, {with, source}, 0);
+  };
+  CHECK_THROWS(launch(5 * kColumns * 2 + 128, target), InvalidProgram, "needs 256 bytes from byte 1408");
+  CHECK_THROWS(launch(64, target), InvalidProgram, "begins at byte 64");
+  CHECK_THROWS(launch(-128, target), InvalidProgram, "begins at byte -128");
+  Held same = source;
+  same.shift = 0;
+  CHECK_THROWS(launch(128, same), InvalidProgram, "share memory");
+}
+
 TEST("program: what is malformed, or given the wrong arguments, is not launched") {
   Options two = options();
   two.visible = {0, 1};

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -115,6 +116,12 @@ def late(missing: int, by: float, seconds: float) -> tuple[str, str]:
 
 def first_collective() -> str:
     return raised(lambda: dist.all_reduce(ones(4)))
+
+
+def of_another_version() -> str:
+    """What the first collective of a group says whose members come with versions of their own."""
+    with patch("torch_spyre.__version__", f"0.{dist.get_rank()}"), own_group() as group:
+        return raised(lambda: dist.all_reduce(ones(4), group=group))
 
 
 def unsent(seconds: float) -> str:

@@ -32,6 +32,36 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+def chain(x: torch.Tensor, length: int = 3) -> torch.Tensor:
+    for _ in range(length):
+        x = funcol.all_reduce((x * 0.5).relu(), "sum", dist.group.WORLD) + x
+    return x
+
+
+def writes_its_argument(x: torch.Tensor) -> torch.Tensor:
+    y = funcol.all_reduce(x * 2, "sum", dist.group.WORLD)
+    x.add_(y)
+    return funcol.all_reduce(x, "max", dist.group.WORLD).sum()
+
+
+def by_way_of_the_host(x: torch.Tensor) -> torch.Tensor:
+    y = funcol.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+    return funcol.all_reduce(y.cpu().sin().to(x.device) + y, "sum", dist.group.WORLD) * 2
+
+
+# What is joined into launch sequences: the program, and how many of them the host starts.
+SEQUENCES: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+    "chain": (chain, 1),
+    "writes_its_argument": (writes_its_argument, 1),
+    "by_way_of_the_host": (by_way_of_the_host, 2),
+    "results_between": (lambda x: ((y := funcol.all_reduce(x + 1, "sum", dist.group.WORLD)), y * 2, (y * 3).t()), 1),
+    "views": (lambda x: funcol.all_gather_tensor((x * 2)[1:3, 2:66], 0, dist.group.WORLD)[1:].t() + 1, 1),
+    "view_of_result": (lambda x: [(y := funcol.all_reduce(x * 2, "sum", dist.group.WORLD))[1:], y + 1], 1),
+    "coalesced": (lambda x: [y * 2 for y in funcol.all_reduce_coalesced([x + 1, x], "sum", dist.group.WORLD)], 1),
+    "turned": (lambda x: funcol.all_reduce((x * 2).t(), "sum", dist.group.WORLD).t() + x, 1),
+}
+
+
 def equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
     return all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(found, expected, strict=True))
 
@@ -50,6 +80,76 @@ def compiled_as_eager(name: str) -> bool:
     return len(found) == len(expected) and all(
         torch.equal(a.cpu(), b.cpu()) for a, b in zip(found, expected, strict=True)
     )
+
+
+def in_sequences(name: str) -> tuple[bool, int, bool]:
+    """Whether a program gives its eager results and leaves its argument alike, how often the host starts something,
+    and whether values and modelled time are those of the same kernels and collectives, each started by itself."""
+    from unittest.mock import patch
+
+    from torch_spyre import _C
+    from torch_spyre._inductor.fx import join_launches
+
+    program, _ = SEQUENCES[name]
+
+    def run(call: Callable[[torch.Tensor], Any]) -> tuple[list[torch.Tensor], float, int]:
+        call(on_card((4, 130), torch.float16, 7, dist.get_rank()))
+        dist.barrier()  # the ranks have compiled at times of their own
+        x = on_card((4, 130), torch.float16, 7, dist.get_rank())
+        stream, starts = torch.spyre.current_stream(), _C.launch_starts()
+        torch.spyre.synchronize()
+        before = stream.modelled_time()
+        found = tensors(call(x))
+        return [*found, x], round(stream.modelled_time() - before, 9), _C.launch_starts() - starts
+
+    torch.compiler.reset()
+    joined, time, starts = run(torch.compile(program, fullgraph=True))
+    torch.compiler.reset()
+    with (
+        patch.object(join_launches._Run, "replace", lambda *_: None),
+        torch._inductor.config.patch(force_disable_caches=True),
+    ):
+        apart, time_apart, _ = run(torch.compile(program, fullgraph=True))
+    expected, _, _ = run(program)
+    same = [a.stride() for a in joined] == [a.stride() for a in expected]
+    return same and equal(joined, expected), starts, equal(joined, apart) and time == time_apart
+
+
+def heard_of_a_chain() -> tuple[int, int, bool]:
+    """Of how many kernels of one launch sequence listeners hear, and handlers, and whether these can run them."""
+    from torch_spyre.execution.kernel import handled_by, run_kernel
+    from torch_spyre.execution.launches import Launch, listening
+
+    torch.compiler.reset()
+    x = on_card((4, 130), torch.float16, 7, dist.get_rank())
+    program = torch.compile(chain, fullgraph=True)
+    expected = program(x)
+    launches: list[Launch] = []
+    kernels: list[Any] = []
+
+    def handler(kernel: Any, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        kernels.append(kernel)
+        return run_kernel(kernel, inputs)
+
+    with listening(launches.append):
+        found = [program(x)]
+    with handled_by(handler):
+        found.append(program(x))
+    return len(launches), len(kernels), equal(found, [expected] * 2)
+
+
+def memory_of_a_chain(length: int) -> int:
+    """Bytes of the card in use at most while a chain of sums runs."""
+    torch.compiler.reset()
+    x = on_card((64, 1024), torch.float16, 7, dist.get_rank())
+    program = torch.compile(lambda x: chain(x, length), fullgraph=True)
+    program(x)
+    torch.spyre.synchronize()
+    torch.spyre.reset_peak_memory_stats()
+    before = torch.spyre.memory_allocated()
+    program(x)
+    torch.spyre.synchronize()
+    return int(torch.spyre.max_memory_allocated() - before)
 
 
 def in_place_of(shared: bool) -> bool:
@@ -118,6 +218,31 @@ def sizes_that_change() -> bool:
             x = on_card((rows, 128), torch.float16, rows, 0)
             torch.testing.assert_close(compiled(x).cpu(), block(x).cpu(), rtol=1e-2, atol=1e-2)
     return True
+
+
+def threads_in_one_group() -> list[str]:
+    """What goes wrong when several threads ask for collectives of the same group."""
+    import threading
+
+    group, wrong = dist.new_group(), []
+
+    def work() -> None:
+        try:
+            for _ in range(200):
+                x = torch.ones(4, device="spyre")
+                dist.all_reduce(x, group=group, async_op=True).wait()
+                if x.sum().item() != 4 * dist.get_world_size():
+                    wrong.append(str(x))
+        except Exception as error:
+            wrong.append(str(error))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    dist.destroy_process_group(group)
+    return wrong
 
 
 def threads() -> bool:

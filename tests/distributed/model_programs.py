@@ -90,8 +90,11 @@ def read(model: Any, tokens: list[int]) -> torch.Tensor:
     return model(ids, use_cache=False).logits[0, len(PROMPT) - 1 :].float().cpu()
 
 
-def tensor_parallel(directory: str, tokens: list[int]) -> tuple[list[int], torch.Tensor, dict[str, int]]:
-    """What the rank writes and reads; memory that it holds, held at most while it loaded, and that its part needs."""
+def tensor_parallel(
+    directory: str, tokens: list[int]
+) -> tuple[list[int], torch.Tensor, dict[str, int], dict[str, int]]:
+    """What the rank writes and reads; memory that it holds, held at most while it loaded, and that its part needs; and
+    the bytes of each parameter that every rank has as a whole."""
     from transformers.distributed import DistributedConfig
 
     card = torch.spyre  # type: ignore[attr-defined]
@@ -108,7 +111,12 @@ def tensor_parallel(directory: str, tokens: list[int]) -> tuple[list[int], torch
         "largest": max(shard.nbytes for shard in shards),
         "whole": sum(p.nbytes for p in model.parameters()),
     }
-    return write(model)[0], read(model, tokens), memory
+    whole = {name: p.nbytes for name, p in model.named_parameters() if not _is_divided(p)}
+    return write(model)[0], read(model, tokens), memory, whole
+
+
+def _is_divided(parameter: torch.Tensor) -> bool:
+    return isinstance(parameter, DTensor) and not all(placement.is_replicate() for placement in parameter.placements)
 
 
 @torch.no_grad()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import torch
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
 
 from .reference import folded, on_card, reduce_op, same
 
@@ -108,3 +114,18 @@ def messages(shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     for work in works:
         work.wait()
     return same(found[0], on_card(shape, dtype, 30, left)) and same(found[1], on_card(shape, dtype, 31, left))
+
+
+def rows_of_messages() -> list[dict[str, Any]]:
+    """Rows of the card in a profile of two messages from the first rank to the second."""
+    parts = [torch.ones(512, 1024, dtype=torch.float16, device="spyre") for _ in range(2)]
+    dist.barrier()
+    call = dist.isend if dist.get_rank() == 0 else dist.irecv
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as found:
+        for work in [call(part, 1 - dist.get_rank()) for part in parts]:
+            work.wait()
+        torch.spyre.synchronize()
+    with tempfile.TemporaryDirectory() as directory:
+        found.export_chrome_trace(f"{directory}/trace.json")
+        events = json.loads(Path(f"{directory}/trace.json").read_text())["traceEvents"]
+    return sorted((each for each in events if "coll_group" in each.get("args", {})), key=lambda each: each["ts"])

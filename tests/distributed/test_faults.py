@@ -145,6 +145,12 @@ def test_ranks_that_do_not_fit_together(variable: str, values: tuple[str, str], 
         ranks.kill()
 
 
+def test_ranks_of_different_versions_are_told_so(two: Ranks) -> None:
+    for found in two.run(faults.of_another_version):
+        assert found.startswith("DistBackendError: ")
+        assert "versions of torch_spyre differ: 0.0 for one, 0.1 for the other" in found
+
+
 def test_variables_of_ranks_do_not_matter_without_a_group(python) -> None:  # type: ignore[no-untyped-def]
     garbage = {"RANK": "x", "WORLD_SIZE": "-3", "LOCAL_WORLD_SIZE": "", "MASTER_ADDR": "?", "MASTER_PORT": "99999999"}
     done = python("import torch; print((torch.ones(3, device='spyre') + 1).sum().item())", **garbage)

@@ -19,6 +19,20 @@ def test_compiled_as_eager(two: Ranks, name: str) -> None:
     assert two.run(functional.compiled_as_eager, name) == [True, True]
 
 
+@pytest.mark.parametrize("name", functional.SEQUENCES)
+def test_kernels_and_collectives_are_one_launch(two: Ranks, name: str) -> None:
+    _, starts = functional.SEQUENCES[name]
+    assert two.run(functional.in_sequences, name) == [(True, starts, True)] * 2
+
+
+def test_tools_hear_of_each_kernel_of_a_launch_sequence(two: Ranks) -> None:
+    assert two.run(functional.heard_of_a_chain) == [(4, 4, True)] * 2
+
+
+def test_values_inside_a_launch_sequence_are_freed_behind_their_last_use(two: Ranks) -> None:
+    assert two.run(functional.memory_of_a_chain, 3) == two.run(functional.memory_of_a_chain, 9)
+
+
 def test_sums_in_place_and_of_shared_addends(two: Ranks) -> None:
     assert all(right for shared in (False, True) for right in two.run(functional.in_place_of, shared))
 
@@ -51,6 +65,10 @@ def test_sizes_that_change(two: Ranks) -> None:
 
 def test_groups_in_threads(two: Ranks) -> None:
     assert two.run(functional.threads) == [True, True]
+
+
+def test_threads_in_one_group(two: Ranks) -> None:
+    assert two.run(functional.threads_in_one_group) == [[], []]
 
 
 def order_of(build) -> list[str]:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from . import programs
+from .ranks import Ranks
+
 PROGRAM = """
 import sys
 import torch
@@ -45,3 +48,13 @@ def test_rows_of_collectives(tmp_path: Path) -> None:
         1000 * collective_times("all_reduce", 512 * 1024, 4)["reduce_scatter_all_gather"], abs=1
     )
     assert first["args"]["waited_ns"] == 0
+
+
+def test_rows_of_messages(two: Ranks) -> None:
+    sent, received = two.run(programs.rows_of_messages)
+    for rows, name in ((sent, "spyreccl_send"), (received, "spyreccl_recv")):
+        assert [row["name"] for row in rows] == [name] * 2
+        assert {row["args"]["coll_bytes"] for row in rows} == {1 << 20}
+        assert {row["args"]["coll_algo"] for row in rows} == {"direct"}
+    assert sent[0]["args"]["modelled_ns"] == sent[1]["args"]["modelled_ns"] > 0
+    assert received[1]["args"]["waited_ns"] == received[1]["args"]["modelled_ns"]

@@ -295,7 +295,8 @@ def test_weights_exist_once(python, tmp_path):
     assert peak <= count * size + 2**30, done.stderr
 
 
-def test_names_of_another_time_are_said_to_take_memory(tmp_path):
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_names_of_another_time_are_translated(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
     model = transformers.BertModel(config)
@@ -307,7 +308,25 @@ def test_names_of_another_time_are_said_to_take_memory(tmp_path):
             f"embeddings.LayerNorm.{kind}"
         )
     safetensors.save_file(weights, str(file), metadata={"format": "pt"})
-    with pytest.warns(UserWarning, match="has other names for its weights than BertModel"):
+    loaded = load_model_to_spyre(tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name].cpu(), value.to("spyre").cpu()), name
+
+
+def test_weights_of_another_form_are_said_to_take_memory(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MixtralConfig(
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_local_experts=2,
+        vocab_size=64,
+    )
+    model = transformers.MixtralForCausalLM(config).half()
+    model.save_pretrained(tmp_path)  # with a matrix for each expert
+    with pytest.warns(UserWarning, match="has its weights in another form than MixtralForCausalLM"):
         loaded = load_model_to_spyre(tmp_path)
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name].cpu(), value.to("spyre").cpu()), name

@@ -16,7 +16,7 @@ from tests.mutation import mutators
 
 # How many of a hundred cases are of each kind: what parses most has most.
 SHARES = {
-    "program": 33,
+    "program": 25,
     "timing": 5,
     "layout": 6,
     "superdsc": 19,
@@ -26,6 +26,7 @@ SHARES = {
     "kernels": 4,
     "plans": 2,
     "model": 2,
+    "ktir": 8,
 }
 
 

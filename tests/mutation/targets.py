@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tests.mutation import caches, captured, card, directories, models
+from tests.mutation import caches, captured, card, directories, models, tile_programs
 from tests.mutation.cases import deep_stack
 from torch_spyre import _C
 from torch_spyre.backend import compile_bundle, single
@@ -217,6 +217,17 @@ def model_directory(given: Any) -> str:
     return text
 
 
+def ktir_program(given: Any) -> str:
+    try:
+        return tile_programs.run(given)
+    except tile_programs.NoInput as error:
+        raise Refused(str(error)) from None
+    except ValueError as error:
+        if not tile_programs.has_place(error) or _NOT_OURS.search(str(error)):
+            raise
+        raise Refused(f"{type(error).__name__}: {error}") from None
+
+
 @contextmanager
 def _scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="spyre-mutation-") as folder:
@@ -234,4 +245,5 @@ TARGETS: dict[str, Callable[[Any], str]] = {
     "kernels": kernel_cache_entry,
     "plans": plan_cache_entry,
     "model": model_directory,
+    "ktir": ktir_program,
 }

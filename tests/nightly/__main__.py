@@ -21,16 +21,17 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="show the jobs of this shard")
     parser.add_argument("--state", type=Path, default=jobs.ROOT / "build/nightly", help="where results are kept")
     options = parser.parse_args()
-    every = [job for job in jobs.table(options.jobs) if not options.layers or job.layer in options.layers]
+    commit = runner.commit()
+    table = jobs.table(options.jobs, night=int(commit[:4], 16))
+    every = [job for job in table if not options.layers or job.layer in options.layers]
     if not every:
-        parser.error("no such layer; there are " + ", ".join(dict.fromkeys(job.layer for job in jobs.table(1))))
+        parser.error("no such layer; there are " + ", ".join(dict.fromkeys(job.layer for job in table)))
     mine = runner.shard(every, *options.shard)
     if options.list:
         for job in mine:
             print(f"{job.minutes:6.1f} min  {job.layer:<14} {job.name}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and the job with it
-    commit = runner.commit()
     state = options.state / commit
     outcomes = runner.run(mine, state, lambda line: print(line, flush=True), options.retry)
     # What other shards left here counts too: directories of several machines, put together, give one summary.

@@ -36,8 +36,12 @@ _ELSEWHERE = (
 )
 
 
-def table(jobs: int) -> list[Job]:
-    """Every job; each may use so many processes."""
+def table(jobs: int, night: int = 0) -> list[Job]:
+    """Every job; each may use so many processes.
+
+    Random programs and damages are others for each ``night``: a commit has always the same, and many nights see more
+    than one long one.
+    """
     return [
         Job("card tests", "card", ("build/dev/card_tests",), 1),
         *_pytest("slow tests", "tests", 6, 4, jobs, "-m", "slow", *_ELSEWHERE),
@@ -45,9 +49,9 @@ def table(jobs: int) -> list[Job]:
         *_pytest("generic ops", "tests/generic", 2, 4, jobs),
         Job("coverage", "coverage", _python("tests.coverage", "--jobs", str(jobs), "--counts", "{result}"), 15),
         *_process_groups(2, 4),
-        *_fuzz(10, 1000, jobs),
-        *_plans(4, 50, jobs),
-        *_mutation(5, 10_000, jobs),
+        *_fuzz(5, 1000, jobs, night * 10_000),
+        *_plans(2, 50, jobs, night * 10_000),
+        *_mutation(5, 10_000, jobs, night),
         Job("models", "models", _python("tests.models.tracker", "--counts", "{result}"), 8),
         *_sweep(2, jobs),
     ]
@@ -70,21 +74,21 @@ def _process_groups(*ranks: int) -> Iterator[Job]:
         yield Job(f"process groups {size}", "process groups", _python("tests.distributed.torch_suite", *chosen), 5)
 
 
-def _fuzz(parts: int, count: int, jobs: int) -> Iterator[Job]:
+def _fuzz(parts: int, count: int, jobs: int, first: int) -> Iterator[Job]:
     for part in range(parts):
-        chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
+        chosen = ("--count", str(count), "--seed", str(first + part * count), "--jobs", str(jobs), "--json", "{result}")
         yield Job(f"fuzz {part + 1}", "fuzz", _python("tests.fuzz", *chosen), 3)
 
 
-def _plans(parts: int, count: int, jobs: int) -> Iterator[Job]:
+def _plans(parts: int, count: int, jobs: int, first: int) -> Iterator[Job]:
     for part in range(parts):
-        chosen = ("--count", str(count), "--seed", str(part * count), "--jobs", str(jobs), "--json", "{result}")
+        chosen = ("--count", str(count), "--seed", str(first + part * count), "--jobs", str(jobs), "--json", "{result}")
         yield Job(f"fuzz plans {part + 1}", "fuzz plans", _python("tests.fuzz", "--plans", *chosen), 4.5)
 
 
-def _mutation(parts: int, count: int, jobs: int) -> Iterator[Job]:
+def _mutation(parts: int, count: int, jobs: int, seed: int) -> Iterator[Job]:
     for part in range(parts):
-        cases = ("--count", str(count), "--first", str(part * count), "--seed", "1")
+        cases = ("--count", str(count), "--first", str(part * count), "--seed", str(seed))
         chosen = (*cases, "--jobs", str(max(jobs // 2, 1)), "--json", "{result}")  # of pairs of processes
         yield Job(f"mutation {part + 1}", "mutation", _python("tests.mutation", *chosen), 2.5)
 

@@ -99,7 +99,7 @@ def test_a_killed_run_takes_its_job_along_and_has_not_done_it(tmp_path):
 import os, sys
 from tests.nightly import __main__, jobs
 code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
-jobs.table = lambda count: [jobs.Job("sleeps", "fake", (sys.executable, "-c", code, {str(child)!r}), 1)]
+jobs.table = lambda count, night: [jobs.Job("sleeps", "fake", (sys.executable, "-c", code, {str(child)!r}), 1)]
 sys.argv = ["nightly", "--state", {str(state)!r}]
 __main__.main()
 """
@@ -257,3 +257,10 @@ def test_the_command_lists_its_jobs():
     command = [sys.executable, "-m", "tests.nightly", "--list", "--shard", "2/3"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "min" in found.stdout
+
+
+def test_every_night_has_programs_of_its_own_and_as_many_jobs():
+    tonight, tomorrow = jobs.table(2, night=1), jobs.table(2, night=2)
+    random = [a.layer for a, b in zip(tonight, tomorrow, strict=True) if a.command != b.command]
+    assert set(random) == {"fuzz", "fuzz plans", "mutation"}
+    assert [job.command for job in tonight] == [job.command for job in jobs.table(2, night=1)]

@@ -56,6 +56,7 @@ def check(args: tuple[torch.Tensor, ...], compiled: bool = False, **given: Any) 
         kept = {k: v.to(args[0].device) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
         return paged_attention(*args, args[0].size(-1) ** -0.5, **kept)
 
+    torch._dynamo.reset()
     want = attend(*(each.float() if each.is_floating_point() else each for each in args))
     with torch.spyre.fallback("error"):
         got = (torch.compile(attend, fullgraph=True) if compiled else attend)(*on_card(args)).cpu()

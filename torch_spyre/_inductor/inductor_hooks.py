@@ -178,6 +178,7 @@ class Partition(CustomGraphModulePass):
     def __call__(self, gm: GraphModule) -> None:
         from torch._inductor.fx_passes.post_grad import decompose_auto_functionalized
 
+        from .fx.join_launches import join_launches
         from .fx.partition import partition
         from .fx.schedule_collectives import schedule_collectives
 
@@ -186,6 +187,7 @@ class Partition(CustomGraphModulePass):
         schedule_collectives(gm.graph)
         with timed("stage:partition"):
             partition(gm)
+        join_launches(gm)
 
     def uuid(self) -> tuple[str, ...]:
         return (compiler_version(), *_unseen.get())

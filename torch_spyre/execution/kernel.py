@@ -15,6 +15,7 @@ import torch
 
 from .. import _C, logging
 from .._inductor.loop_ir import Kernel, from_json
+from .._inductor.loop_ir.verify import stays_inside_inputs
 from ..caching import kernel_cache
 from ..compile_records import timed
 from ..compile_time import compiling
@@ -124,18 +125,25 @@ class SpyreKernel(_C.CompiledKernel):
         self.occurrences: list[list[tuple[str, ...]]] = []  # in the graph: the FX nodes of each op of the text
         self._artifacts = logging.artifact_directory()  # of the compile that loads the generated module
         self._lock = threading.Lock()
+        self._may_move: bool | None = None  # not known
         _live.add(self)
 
     def prepare(self, inputs: tuple[torch.Tensor, ...]) -> None:
         """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it.
 
-        Inputs on the host are numbers of the launch.
+        A kernel that stays inside its inputs is compiled for those nearest to the start of their memory that look the
+        same on the card: slices of a tensor share a variant. Inputs on the host are numbers of the launch.
         """
         given = inputs
         inputs = tuple(each for each in given if each.device.type == DEVICE_NAME)
         with self._lock:
+            if self._may_move is None and any(tensor.storage_offset() for tensor in inputs):
+                self._may_move = stays_inside_inputs(from_json(self.text))
+                if self._may_move:
+                    self.let_inputs_move()
             if self.has_variant(inputs):  # another thread was first
                 return
+            inputs = self.at_places(inputs)
             with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:

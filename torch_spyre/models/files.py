@@ -12,6 +12,7 @@ from .errors import ModelError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+BOX = Path(__file__).parent / "box"  # a small model that comes along
 
 _JSON_BYTES = 1 << 28  # the largest are tokenizers
 _READ = (".json", ".safetensors", ".model", ".jinja", ".txt", ".tiktoken", ".bpe", ".vocab", ".py")

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from .. import device
-from ..model_utils import load_model_to_spyre, opened_tensors
+from ..model_utils import has_values_of, load_model_to_spyre, opened_tensors, parameters_on_meta
 from . import files, host_memory, limits, presets
 from .command_line import check_there
 from .errors import ModelError
+from .files import BOX
 from .tensor_parallel import Place, shard
 
-BOX = Path(__file__).parent / "box"
 _GENERATION = "generation_config.json"
 
 Tick = Callable[[int, int], None]
@@ -181,6 +181,28 @@ def load(source: Source, dtype: torch.dtype, seed: int) -> Any:
     return _ready(model)
 
 
+def load_part(source: Source, dtype: torch.dtype, place: Place, tick: Tick) -> Any:
+    """One card's part of a model in a directory, on the card; it reads nothing else of the files."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    assert source.directory is not None
+    with parameters_on_meta():
+        model = AutoModelForCausalLM.from_config(source.configuration, trust_remote_code=source.trusted, dtype=dtype)
+    done = shard(model, place)
+    if (source.directory / _GENERATION).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(source.directory, local_files_only=True)
+    try:
+        load_model_to_spyre(model, source.directory, dtype=dtype, progress=tick, cuts=done.cuts, names=done.names)
+    except ValueError as error:
+        raise ModelError(f"the weights of {source.name} cannot be read: {_first_line(error)}") from error
+    return _ready(model)
+
+
+def is_read_in_parts(source: Source) -> bool:
+    """Whether each of several cards can read its part alone: else transformers has to translate the whole first."""
+    return source.directory is not None and has_values_of(outline(source), source.directory)
+
+
 def conjure(source: Source, dtype: torch.dtype, place: Place | None = None) -> Any:
     """The model straight on the card, its weights whatever lies there: for a card that computes no values.
 
@@ -200,15 +222,12 @@ def outline(source: Source) -> Any:
 
 
 def check_size(source: Source, on_card: int, on_host: int, cards: int = 1) -> None:
-    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either.
-
-    Of several cards each process reads all of a model, and keeps its part.
-    """
+    """Refuses what would not fit the card or this machine's memory, given the bytes of one weight on either."""
     _check_card(source.name, source.numbers * on_card // cards)
     available = host_memory.available()
-    if available is not None and source.numbers * on_host * cards > available:
+    if available is not None and source.numbers * on_host > available:
         raise ModelError(
-            f"{source.name} takes {source.numbers * on_host * cards / 1e9:.1f} GB of this machine's memory, of which "
+            f"{source.name} takes {source.numbers * on_host / 1e9:.1f} GB of this machine's memory, of which "
             f"{available / 1e9:.1f} GB are free: --mode timing needs none of it"
         )
 

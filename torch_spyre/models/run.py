@@ -160,9 +160,14 @@ class _Session:
 
         compared = bool(self.arguments.compare)
         dtype = torch.float32 if compared else self.dtype
+        cards, on_card, on_host = self.arguments.cards, self.dtype.itemsize, 2 * dtype.itemsize
+        if self.place and loading.is_read_in_parts(self.source):
+            with self.progress.stage("loading"):
+                loading.check_size(self.source, on_card, on_card, cards)
+                self.size = _parameters(loading.outline(self.source))
+                return loading.load_part(self.source, self.dtype, self.place, self.progress.tick)
         with self.progress.stage("loading"):
-            on_card, on_host = self.dtype.itemsize, 2 * dtype.itemsize
-            loading.check_size(self.source, on_card, on_host, self.arguments.cards)
+            loading.check_size(self.source, on_card, on_host * cards, cards)  # each process has all of it for a while
             model = loading.load(self.source, dtype, self.arguments.seed)
             self.size = _parameters(model)
             if self.place:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,19 +37,39 @@ def place_in_world() -> Place:
     return Place(dist.get_rank(), dist.get_world_size(), world.group_name)
 
 
+@dataclass(frozen=True)
+class Sharding(Place):
+    """What was done to a model for this place, so that its weights can be read in parts.
+
+    ``cuts`` has for a parameter that the card does not have as a whole what makes its part of the whole one, which is a
+    tensor, or a tensor of a file that is read where it is indexed. ``names`` has for each name of a parameter all that
+    it had in the whole model, where tied ones have several.
+    """
+
+    cuts: dict[nn.Parameter, Callable[[Any], torch.Tensor]] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+
 # Which parts of a dimension are cut: (length, whether) of each. The parts of a cut length are those of torch.chunk,
 # with zeros behind the last ones: all cards do the same, and none waits for another that has to pad.
 Sections = Sequence[tuple[int, bool]]
 
 
-def _cut(full: torch.Tensor, dim: int, sections: Sections, place: Place) -> torch.Tensor:
+def _cut(full: Any, dim: int, sections: Sections, place: Place) -> torch.Tensor:
     kept, first = [], 0
     for length, is_cut in sections:
         each = -(-length // place.size) if is_cut else length
         start = min(place.rank * each, length) if is_cut else 0
-        kept.append(_padded(full.narrow(dim, first + start, min(each, length - start)), dim, each))
+        kept.append(_padded(_narrowed(full, dim, first + start, min(each, length - start)), dim, each))
         first += length
     return torch.cat(kept, dim) if len(kept) > 1 else kept[0].contiguous()
+
+
+def _narrowed(full: Any, dim: int, start: int, length: int) -> torch.Tensor:
+    """Of a tensor, or of one in a file, which gives no part without elements."""
+    first = min(start, start + length - 1)
+    part: torch.Tensor = full[(slice(None),) * dim + (slice(first, start + length),)]
+    return part if length else part.narrow(dim, 0, 0)
 
 
 def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
@@ -56,26 +77,33 @@ def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
     return nn.functional.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
 
 
-def _keep(module: nn.Module, name: str, dim: int, place: Place, sections: Sections | None = None) -> None:
+def _keep(module: nn.Module, name: str, dim: int, place: Sharding, sections: Sections | None = None) -> None:
     """Leaves a module this card's part of a parameter, if it has that parameter."""
     full = getattr(module, name, None)
-    if full is None:
-        return
-    sections = sections or [(full.shape[dim], True)]
-    setattr(module, name, nn.Parameter(_cut(full.detach(), dim, sections, place), requires_grad=full.requires_grad))
+    if full is not None:
+        _replace(
+            module, name, partial(_cut, dim=dim, sections=sections or [(full.shape[dim], True)], place=place), place
+        )
+
+
+def _replace(module: nn.Module, name: str, cut: Callable[[Any], torch.Tensor], place: Sharding) -> None:
+    full = getattr(module, name)
+    kept = nn.Parameter(cut(full.detach()), requires_grad=full.requires_grad)
+    place.cuts[kept] = cut
+    setattr(module, name, kept)
 
 
 def _sum(x: torch.Tensor, place: Place) -> torch.Tensor:
     return funcol.all_reduce(x, "sum", place.group)
 
 
-def _cut_outputs(module: Any, name: str, place: Place) -> None:
+def _cut_outputs(module: Any, name: str, place: Sharding) -> None:
     _check_divides(module.weight.shape[0], name, place)
     for each in ("weight", "bias"):
         _keep(module, each, 0, place)
 
 
-def _cut_inputs(module: Any, name: str, place: Place) -> None:
+def _cut_inputs(module: Any, name: str, place: Sharding) -> None:
     _check_divides(module.weight.shape[1], name, place)
     _keep(module, "weight", 1, place)
 
@@ -86,7 +114,7 @@ def _cut_inputs(module: Any, name: str, place: Place) -> None:
     module.forward = forward
 
 
-def _cut_and_gather_outputs(module: Any, name: str, place: Place) -> None:
+def _cut_and_gather_outputs(module: Any, name: str, place: Sharding) -> None:
     outputs = module.weight.shape[0]
     for each in ("weight", "bias"):
         _keep(module, each, 0, place)
@@ -98,7 +126,7 @@ def _cut_and_gather_outputs(module: Any, name: str, place: Place) -> None:
     module.forward = forward
 
 
-def _cut_rows(module: Any, name: str, place: Place) -> None:
+def _cut_rows(module: Any, name: str, place: Sharding) -> None:
     """Of a table: what a card has no row of is zero there."""
     first = place.rank * -(-module.weight.shape[0] // place.size)
     _keep(module, "weight", 0, place)
@@ -113,7 +141,7 @@ def _cut_rows(module: Any, name: str, place: Place) -> None:
     module.forward = forward
 
 
-def _cut_packed_outputs(module: Any, name: str, place: Place) -> None:
+def _cut_packed_outputs(module: Any, name: str, place: Sharding) -> None:
     """Two products, one behind the other."""
     half = module.weight.shape[0] // 2
     _check_divides(half, name, place)
@@ -121,11 +149,11 @@ def _cut_packed_outputs(module: Any, name: str, place: Place) -> None:
         _keep(module, each, 0, place, [(half, True), (half, True)])
 
 
-def _cut_heads_of(module: Any, name: str, place: Place) -> None:
+def _cut_heads_of(module: Any, name: str, place: Sharding) -> None:
     _keep(module, "sinks", 0, place)
 
 
-def _cut_experts(module: Any, name: str, place: Place) -> None:
+def _cut_experts(module: Any, name: str, place: Sharding) -> None:
     """Every card has a part of each expert, and a part of each result."""
     inputs = 1 if module.is_transposed else 2  # of the second product
     hidden = module.down_proj.shape[inputs]
@@ -135,7 +163,7 @@ def _cut_experts(module: Any, name: str, place: Place) -> None:
     _keep(module, "gate_up_proj_bias", 1, place, packed)
     _keep(module, "down_proj", inputs, place)
     if getattr(module, "down_proj_bias", None) is not None:
-        module.down_proj_bias = nn.Parameter(module.down_proj_bias.detach() / place.size, requires_grad=False)
+        _replace(module, "down_proj_bias", lambda full: full[:] / place.size, place)
     whole = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -144,7 +172,7 @@ def _cut_experts(module: Any, name: str, place: Place) -> None:
     module.forward = forward
 
 
-def _cut_state_space(module: Any, name: str, place: Place) -> None:
+def _cut_state_space(module: Any, name: str, place: Sharding) -> None:
     """Heads of a Mamba layer. What all heads of a group share, every card has."""
     heads, inner = module.num_heads, module.intermediate_size
     _check_divides(heads, name, place)
@@ -161,7 +189,7 @@ def _cut_state_space(module: Any, name: str, place: Place) -> None:
     _norm_over_cards(module.norm, inner, place)
 
 
-def _norm_over_cards(norm: Any, width: int, place: Place) -> None:
+def _norm_over_cards(norm: Any, width: int, place: Sharding) -> None:
     """A gated norm over values of which every card has a part."""
     _keep(norm, "weight", 0, place)
 
@@ -175,7 +203,7 @@ def _norm_over_cards(norm: Any, width: int, place: Place) -> None:
     norm.forward = forward
 
 
-_STYLES: dict[str, Callable[[Any, str, Place], None]] = {
+_STYLES: dict[str, Callable[[Any, str, Sharding], None]] = {
     # of transformers
     "colwise": _cut_outputs,
     "rowwise": _cut_inputs,
@@ -214,19 +242,28 @@ def plan_of(model: Any) -> Mapping[str, str]:
     return {**_PLANS.get(model.config.model_type, {}), **model.tp_plan}
 
 
-def shard(model: Any, place: Place) -> None:
+def shard(model: Any, place: Place) -> Sharding:
     """Leaves a model this card's part, and lets it exchange with the others what it needs of theirs."""
+    done = Sharding(place.rank, place.size, place.group, names=_names(model))
     if place.size == 1:
-        return
+        return done
     plan = plan_of(model)
     _check(model, plan, place)
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = table is not None and head is not None and table.weight is head.weight
     for name, module in list(model.named_modules()):
         if style := plan.get(_pattern(name)):
-            _STYLES[style](module, name, place)
+            _STYLES[style](module, name, done)
     if tied and table.weight.shape == head.weight.shape:  # both are cut, or none is
         head.weight = table.weight
+    return done
+
+
+def _names(model: nn.Module) -> dict[str, list[str]]:
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {name: alike for alike in names.values() for name in alike}
 
 
 def _check(model: Any, plan: Mapping[str, str], place: Place) -> None:

@@ -56,7 +56,7 @@ def as_dict(phase: Phase) -> dict[str, Any]:
         "collectives": phase.collectives,
         "floor_milliseconds": phase.floor,
         "card_memory_bytes": phase.memory,
-        "launches": len(recording.launches) + recording.eager_launches,
+        "launches": recording.starts + recording.eager_launches,
         "fallbacks": recording.fallbacks,
         "compile_seconds": phase.compile_seconds,
         "rows": [asdict(row) | {"bound_by": row.bound_by, "line": row.line} for row in rows],
@@ -72,7 +72,7 @@ def _headline(phase: Phase) -> str:
 
 
 def _launches(phase: Phase) -> str:
-    compiled, eager = len(phase.recording.launches), phase.recording.eager_launches
+    compiled, eager = phase.recording.starts, phase.recording.eager_launches
     apart = description.constants()["host_launch_us"] / 1000
     said = f"{compiled + eager}" + (f", {eager} of them eager ops" if eager else "")
     return f"{said}; the host's {apart:g} ms for each are not in these times"

@@ -16,14 +16,16 @@ from .attribution import Row, attribute
 class Recording:
     """``milliseconds`` by which the stream went on, all told; ``launches`` of compiled code, in order.
 
-    ``eager_launches`` counts ops outside of compiled code, ``fallbacks`` those that the CPU did. Their time, that of
-    transfers, and what launches wait for each other's writes, is ``other_us``. ``communication_ms`` is the part of
-    ``milliseconds`` in which the stream only waited for collectives.
+    ``starts`` counts how often the host called compiled code for them: kernels of a graph with collectives between them
+    are one call. ``eager_launches`` counts ops outside of compiled code, ``fallbacks`` those that the CPU did. Their
+    time, that of transfers, and what launches wait for each other's writes, is ``other_us``. ``communication_ms`` is
+    the part of ``milliseconds`` in which the stream only waited for collectives.
     """
 
     launches: list[Launch] = field(default_factory=list)
     milliseconds: float = 0.0
     communication_ms: float = 0.0
+    starts: int = 0
     eager_launches: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
 
@@ -45,11 +47,13 @@ def record() -> Iterator[Recording]:
     """Collects what is launched inside; the numbers are there when it ends. Times are those of the current stream."""
     stream, found = current_stream(), Recording()
     communication = stream.communication_time()
+    starts = _C.launch_starts()
     start, eager, fallbacks = stream.modelled_time(), _C.kernel_counts()["launched"], fallback_counts()
     with listening(found.launches.append):
         yield found
     found.milliseconds = stream.modelled_time() - start
     found.communication_ms = stream.communication_time() - communication
+    found.starts = _C.launch_starts() - starts
     found.eager_launches = _C.kernel_counts()["launched"] - eager
     counted = {op: count - fallbacks.get(op, 0) for op, count in fallback_counts().items()}
     found.fallbacks = {op: count for op, count in counted.items() if count}

@@ -8,7 +8,7 @@ constant of that module.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from torch.fx import Graph, Node
 from ..loop_ir import Kernel
 from ..loop_ir.canonical import canonical
 
+Made = Sequence[tuple[Sequence[int], Sequence[int], torch.dtype, torch.device]]  # size, strides, dtype, device
+
 
 class KernelCall:
     """A call of a kernel with its inputs, and rows of numbers on the host; it returns the list of outputs."""
@@ -34,23 +36,8 @@ class KernelCall:
         self.__name__ = self.__qualname__ = self.kernel.name  # FX prints targets by name
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        if not _lowering():
-            return [
-                torch.empty_strided(out.size, out.stride, dtype=out.dtype, device=self.device)
-                for out in self.kernel.outputs()
-            ]
-        call = _CallLine(self, [ir.ExternKernel.realize_input(each) for each in inputs])
-        outputs = [
-            ir.MultiOutput(
-                ir.FixedLayout(self.device, out.dtype, list(out.size), list(out.stride)),
-                call,
-                [(list, position)],
-                skip_size_stride_alignment_checks=True,  # the kernel allocates them with this size and these strides
-            )
-            for position, out in enumerate(self.kernel.outputs())
-        ]
-        call.outputs = outputs
-        return [ir.TensorBox.create(out) for out in outputs]
+        made = [(out.size, out.stride, out.dtype, self.device) for out in self.kernel.outputs()]
+        return _KernelLine(self, inputs).results(made) if lowering() else empty_tensors(made)
 
 
 class FallbackCall:
@@ -63,12 +50,12 @@ class FallbackCall:
         self.__name__ = self.__qualname__ = f"eager_{op.__name__.replace('.', '_')}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not _lowering():
+        if not lowering():
             return self.op(*args, **kwargs)
         return fallback_handler(self.op, add_to_fallback_set=False)(*args, **kwargs)
 
 
-def _lowering() -> bool:
+def lowering() -> bool:
     """Whether Inductor is lowering the graph; if not, it runs a branch of the program on fake tensors for shapes."""
     return isinstance(V.graph, GraphLowering)
 
@@ -90,46 +77,91 @@ def fall_back(node: Node) -> None:
     node.target = FallbackCall(node.target)  # type: ignore[arg-type]
 
 
-class _CallLine(ir.ExternKernel):
-    """The call in Inductor's IR. It takes inputs with any strides, views included, and allocates its outputs itself."""
+def empty_tensors(made: Made) -> list[torch.Tensor]:
+    return [torch.empty_strided(size, stride, dtype=dtype, device=on) for size, stride, dtype, on in made]
 
-    def __init__(self, call: KernelCall, inputs: list[ir.IRNode]) -> None:
-        super().__init__(None, ir.MultiOutputLayout(device=call.device), inputs)
-        self.call = call
+
+class CallLine(ir.ExternKernel):
+    """A call in Inductor's IR. It takes inputs with any strides, views included, and allocates its outputs itself.
+
+    ``written`` are the positions of inputs that it changes.
+    """
+
+    def __init__(self, device: torch.device, inputs: Sequence[ir.IRNode], written: Collection[int]) -> None:
+        realized = [ir.ExternKernel.realize_input(each) for each in inputs]
+        super().__init__(None, ir.MultiOutputLayout(device=device), realized)
         self.outputs: list[ir.MultiOutput] = []
         self.name = V.graph.register_buffer(self)
         V.graph.register_operation(self)
-        written = {buffer.name for buffer in call.kernel.written_inputs()}
         self.mutation_outputs = [
-            ir.MutationOutput(ir.NoneLayout(device=call.device), node, self)
-            for buffer, node in zip(call.kernel.inputs(), inputs, strict=False)  # numbers follow
-            if buffer.name in written
+            ir.MutationOutput(ir.NoneLayout(device=device), realized[position], self) for position in written
         ]
 
-    def codegen(self, wrapper: Any) -> None:
-        name = self._define_once(wrapper)
-        self.codegen_comment(wrapper, name)
-        assert ir.is_node_sequence(self.inputs)
-        arguments = ", ".join(each.codegen_reference() for each in self.inputs)
-        wrapper.writeline(f"{self.get_name()} = {name}({arguments})")
+    def results(self, made: Made) -> list[ir.TensorBox]:
+        self.outputs = [
+            ir.MultiOutput(
+                ir.FixedLayout(on, dtype, list(size), list(stride)),
+                self,
+                [(list, position)],
+                skip_size_stride_alignment_checks=True,  # they are allocated with this size and these strides
+            )
+            for position, (size, stride, dtype, on) in enumerate(made)
+        ]
+        return [ir.TensorBox.create(out) for out in self.outputs]
 
-    def _define_once(self, wrapper: Any) -> str:
-        """The kernel's name in the generated module; kernels with the same text are defined once."""
-        source = f"SpyreKernel({_literal(self.call.kernel.to_json())}, {self.call.device.index})"
-        if source not in wrapper.src_to_kernel:
-            name = f"spyre_kernel_{len(wrapper.src_to_kernel)}"
-            wrapper.src_to_kernel[source] = name
-            wrapper.add_import_once("from torch_spyre.execution.kernel import SpyreKernel, occurs")
-            wrapper.define_kernel(name, source, gpu=False)
-        name = wrapper.src_to_kernel[source]
-        wrapper.define_kernel(f"nodes_of_{self.get_name()}", f"occurs({name}, {self.call.nodes!r})", gpu=False)
-        return name
+    def references(self) -> list[str]:
+        """The inputs in generated code."""
+        assert ir.is_node_sequence(self.inputs)
+        return [each.codegen_reference() for each in self.inputs]
 
     def should_allocate(self) -> bool:
         return False
 
     def has_side_effects(self) -> bool:
         return bool(self.mutation_outputs)
+
+    def checked(self) -> Sequence[Any]:
+        """Inputs whose sizes and strides the call compares itself."""
+        raise NotImplementedError
+
+
+class _KernelLine(CallLine):
+    def __init__(self, call: KernelCall, inputs: Sequence[ir.IRNode]) -> None:
+        super().__init__(call.device, inputs, written_positions(call.kernel))
+        self.call = call
+
+    def codegen(self, wrapper: Any) -> None:
+        name = define_kernel(wrapper, self.call, self.get_name())
+        self.codegen_comment(wrapper, name)
+        wrapper.writeline(f"{self.get_name()} = {name}({', '.join(self.references())})")
+
+    def checked(self) -> Sequence[Any]:
+        return self.inputs
+
+
+def written_positions(kernel: Kernel) -> list[int]:
+    """Which inputs a kernel changes."""
+    changed = {buffer.name for buffer in kernel.written_inputs()}
+    return [position for position, buffer in enumerate(kernel.inputs()) if buffer.name in changed]
+
+
+def define_once(wrapper: Any, source: str, prefix: str, *imports: str) -> str:
+    """The name of an object in the generated module; alike ones are defined once."""
+    if source not in wrapper.src_to_kernel:
+        name = f"{prefix}_{len(wrapper.src_to_kernel)}"
+        wrapper.src_to_kernel[source] = name
+        for line in imports:
+            wrapper.add_import_once(line)
+        wrapper.define_kernel(name, source, gpu=False)
+    return str(wrapper.src_to_kernel[source])
+
+
+def define_kernel(wrapper: Any, call: KernelCall, caller: str) -> str:
+    """The kernel's name in the generated module, where ``caller`` is the buffer that calls it."""
+    source = f"SpyreKernel({_literal(call.kernel.to_json())}, {call.device.index})"
+    name = define_once(wrapper, source, "spyre_kernel", "from torch_spyre.execution.kernel import SpyreKernel, occurs")
+    wrapper.define_kernel(f"nodes_of_{caller}", f"occurs({name}, {call.nodes!r})", gpu=False)
+    return name
 
 
 def _literal(text: str) -> str:
@@ -153,8 +185,8 @@ class GeneratedCode(PythonWrapperCodegen):
 
     def codegen_input_size_asserts(self) -> None:
         super().codegen_input_size_asserts()
-        calls = (operation for operation in V.graph.operations if isinstance(operation, _CallLine))
-        for given in (each for call in calls for each in call.inputs):
+        calls = (operation for operation in V.graph.operations if isinstance(operation, CallLine))
+        for given in (each for call in calls for each in call.checked()):
             # The check stays if the kernel gets a view: it sees the view's strides and not the input's.
             if isinstance(given, ir.StorageBox) and isinstance(given.data, ir.InputBuffer):
                 self._pending_input_asserts.pop(given.get_name(), None)

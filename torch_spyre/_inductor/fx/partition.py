@@ -2,7 +2,8 @@
 
 Before: a functional ATen graph, as AOTAutograd and Inductor's passes leave it. After: every maximal run of ops that the
 card supports is one :class:`KernelCall`; ops that it does not support are a :class:`FallbackCall` each; ops of other
-devices are unchanged. Views are part of kernels; a view that is used outside of one is an ``as_strided`` node.
+devices and collectives are unchanged. Views are part of kernels; a view that is used outside of one is an
+``as_strided`` node.
 
 The nodes are visited in order. A node that the card supports joins the current segment (``segment.py``); any other is
 left outside, and ends the segment first if it depends on it. Where a segment ends, its kernel's call is inserted.
@@ -30,7 +31,7 @@ from .kernel_call import call_kernel, fall_back
 from .lower import input_of, is_host_numbers, numbers_of, tensors_of
 from .nodes import computes_number, copy_to_card, is_mutable, is_number, is_view, moves_devices, on_card
 from .recorded_kernels import kernel_graph, record_eager, recorders
-from .schedule_collectives import is_wait
+from .schedule_collectives import is_collective, is_wait
 from .segment import Segment
 
 del inductor_prims  # its import registers lowerings
@@ -182,10 +183,14 @@ class _Partition:
         if recorders:
             record_eager(node, self.gm)
         touches = on_card(node) or any(on_card(given) for given in node.all_input_nodes)
-        if isinstance(node.target, torch._ops.OpOverload) and (
-            node.target in withheld_decompositions()
-            or (touches and not moves_devices(node) and node.target is not aten._local_scalar_dense.default)
-            or computes_number(node)
+        if (
+            isinstance(node.target, torch._ops.OpOverload)
+            and not is_collective(node)
+            and (
+                node.target in withheld_decompositions()
+                or (touches and not moves_devices(node) and node.target is not aten._local_scalar_dense.default)
+                or computes_number(node)
+            )
         ):
             fall_back(node)
         self._use_new_nodes(node)

@@ -248,6 +248,17 @@ def _outside(kernel: Kernel, op: LoopOp) -> Iterator[str]:
             yield f"{described(op)} reaches from {low} to {high} in {buffer.name} of size {list(buffer.size)}"
 
 
+def stays_inside_inputs(kernel: Kernel) -> bool:
+    """Whether no op reaches beyond an input into the rest of its storage, as ``as_strided`` can."""
+    for op in kernel.ops:
+        for position, access in enumerate(op.accesses()):
+            buffer = kernel.buffers[access.buffer]
+            low, high = reached(op, position)
+            if buffer.kind == "input" and (low < 0 or high > bounds(buffer.size, buffer.stride, 0)[1]):
+                return False
+    return True
+
+
 def _unwritten(kernel: Kernel) -> Iterator[str]:
     written = {name for name, buffer in kernel.buffers.items() if buffer.kind == "input"}
     for op in kernel.ops:

@@ -77,6 +77,10 @@ CallSignature::CallSignature(const c10::OperatorHandle& op, c10::ArrayRef<c10::I
       complete = add(arguments[i]);
     }
   }
+  // as_strided counts from the start of the memory, and not from where a tensor begins in it.
+  const bool counts = op.operator_name().name.find("as_strided") != std::string::npos;
+  moved = counts ? unmoved(tensors) : moved_to_start(tensors);
+  for (const MovedArgument& place : moved) put(key, place.offset);
 }
 
 std::string CallSignature::key_with_scalars(c10::ArrayRef<c10::IValue> arguments) const {
@@ -149,7 +153,6 @@ bool CallSignature::add(const at::Tensor& tensor) {
   key += static_cast<char>(tensor.dim());
   put(key, tensor.sizes());
   put(key, tensor.strides());
-  put(key, tensor.storage_offset() + storage.base_offset);
   blocks_.push_back(storage.held().block);
   put(key, std::find(blocks_.begin(), blocks_.end(), blocks_.back()) - blocks_.begin());
   put(key, storage.layout());

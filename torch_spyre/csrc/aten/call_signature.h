@@ -9,13 +9,14 @@
 #include <string>
 
 #include "card/card.h"
+#include "runtime/storage/argument_placement.h"
 
 namespace torch_spyre {
 
 // The signature as bytes, in `key`, except for the values of runtime scalars, which kernels may leave to their
 // launches. A number is no runtime scalar, and is part of the key, where the kernel may depend on its value: the
 // default of an argument stands for a simpler op; and ops differ in what they do with NaN, or with a number larger than
-// the dtype of a tensor of the call can hold.
+// the dtype of a tensor of the call can hold. Tensors are in the signature as if they began at their places `moved`.
 class CallSignature {
  public:
   CallSignature(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
@@ -25,6 +26,7 @@ class CallSignature {
 
   std::string key;
   c10::SmallVector<const at::Tensor*, 8> tensors;  // those on the card, lists flattened
+  MovedArguments moved;                            // where they begin, as far as a kernel depends on it
   c10::SmallVector<size_t, 4> scalar_arguments;    // positions of the runtime scalars
   c10::SmallVector<double, 4> scalars;             // and their values
   bool complete = true;                            // false: no kernel can take one of the arguments

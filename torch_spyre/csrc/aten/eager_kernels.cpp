@@ -82,9 +82,14 @@ void run(const EagerKernel& kernel, const CallSignature& call, size_t arguments,
       scalars.push_back(scalar.rounded_to ? round_to_device(value, *scalar.rounded_to) : value);
     }
     c10::SmallVector<const at::Tensor*, 8> tensors;
-    for (const size_t i : kernel.arguments) tensors.push_back(call.tensors[i]);
+    c10::SmallVector<int64_t, 8> shifts;
+    for (const size_t i : kernel.arguments) {
+      tensors.push_back(call.tensors[i]);
+      shifts.push_back(call.moved[i].shift);
+    }
     for (const at::Tensor& output : outputs) tensors.push_back(&output);
-    launch_jobplan(kernel.plan, tensors, scalars);
+    shifts.resize(tensors.size());
+    launch_jobplan(kernel.plan, tensors, scalars, shifts);
     launched.fetch_add(1, std::memory_order_relaxed);
     notify_op_listener(OpEvent::launched, *kernel.op, kernel.plan, "");
   }
@@ -100,6 +105,36 @@ void run(const EagerKernel& kernel, const CallSignature& call, size_t arguments,
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
+// The argument with the tensors at the places of the signature; `next` is the first of them.
+c10::IValue at_places(const c10::IValue& value, const CallSignature& call, size_t& next) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined() || tensor.device().is_cpu()) return value;
+    const MovedArgument& place = call.moved[next++];
+    return place.shift ? c10::IValue(at_place(tensor, place)) : value;
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& element : value.toListRef()) list.push_back(at_places(element, call, next).toTensor());
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef())
+      list.push_back(at_places(element, call, next).to<std::optional<at::Tensor>>());
+    return list;
+  }
+  return value;
+}
+
+std::vector<c10::IValue> at_places(c10::ArrayRef<c10::IValue> arguments, const CallSignature& call) {
+  size_t next = 0;
+  std::vector<c10::IValue> moved;
+  moved.reserve(arguments.size());
+  for (const c10::IValue& argument : arguments) moved.push_back(at_places(argument, call, next));
+  return moved;
+}
+
 // The kernel for a call, compiled if it is the first with its signature.
 KernelPtr kernel_for(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, const CallSignature& call,
                      c10::Device device) {
@@ -107,7 +142,7 @@ KernelPtr kernel_for(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> a
   const bool value_specific = kernel && kernel->value_specific;
   if (value_specific) kernel = kernels().find(call.key_with_scalars(arguments));
   if (kernel) return kernel;
-  kernel = compile_eager_kernel(op, arguments, call.tensors.size(),
+  kernel = compile_eager_kernel(op, at_places(arguments, call), call.tensors.size(),
                                 value_specific ? c10::ArrayRef<size_t>() : call.scalar_arguments, device);
   if (kernel->plan) ++compiled;
   if (!value_specific && !kernel->value_specific) {

@@ -52,10 +52,12 @@ struct Options {
   static Options from_environment(const std::string& hardware_file);
 };
 
-// A block together with the address space that it belongs to.
+// A block together with the address space that it belongs to. As the argument of a launch it begins `shift` bytes, a
+// multiple of a stick, inside the block: one program serves all places of a tensor in its memory that look the same.
 struct Held {
   Memory* memory = nullptr;
   Block* block = nullptr;
+  int64_t shift = 0;
 };
 
 // A strided view of a host tensor; strides in elements.
@@ -157,9 +159,9 @@ class Card {
   void note_uses(const std::vector<Held>& arguments, const std::vector<int>& written, int stream, uint64_t sequence);
   void check_step(const Program& program, size_t index, const std::vector<Held>& held,
                   const std::vector<std::byte*>& bases);
-  void check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
+  void check_arguments(const std::string& name, const std::vector<int64_t>& bytes, const std::vector<int64_t>& reach,
                        const std::vector<Held>& given) const;
-  std::byte* address(const Held& held) const { return held.memory->card_address(held.block); }
+  std::byte* address(const Held& held) const { return held.memory->card_address(held.block) + held.shift; }
 
   const int index_, physical_;
   const Mode mode_;

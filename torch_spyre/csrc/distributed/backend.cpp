@@ -186,7 +186,7 @@ SpyreCCL::SpyreCCL(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
       }()),
       monitored_barrier_(store, rank, names_of(global_ranks)) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
-  lane_ = std::make_unique<Lane>(members_);
+  collectives_ = std::make_unique<CollectiveQueue>(members_);
   messages_ = std::make_unique<Messages>(members_);
 }
 
@@ -205,7 +205,7 @@ c10::intrusive_ptr<c10d::Backend> SpyreCCL::split(const c10::intrusive_ptr<c10d:
 SpyreCCL::~SpyreCCL() {
   run_blocking([&] {
     messages_.reset();
-    lane_.reset();
+    collectives_.reset();
   });
 }
 
@@ -228,7 +228,7 @@ SpyreCCL::WorkPointer SpyreCCL::start(Call call) {
   request.timeout = timeout_of(call.timeout);
   request.group = getGroupUid();
   std::shared_ptr<Pending> pending;
-  run_blocking([&] { pending = lane_->start(call.device.index(), std::move(request)); });
+  run_blocking([&] { pending = collectives_->start(call.device.index(), std::move(request)); });
   auto work = c10::make_intrusive<SpyreWork>(getRank(), call.op, call.device.index(), std::vector{pending},
                                              std::move(call.outputs), call.blocks);
   if (coalescing_) coalesced_.push_back(work);
@@ -723,7 +723,8 @@ SpyreCCL::WorkPointer SpyreCCL::send(Tensors& tensors, int to, int tag) {
   check(tensor, "send");
   TORCH_CHECK(to >= 0 && to < getSize(), "send: there is no member ", to);
   std::shared_ptr<Pending> pending;
-  run_blocking([&] { pending = messages_->send(tensor.device().index(), tensor, to, tag, options_->timeout); });
+  run_blocking(
+      [&] { pending = messages_->start(Messages::Kind::send, tensor, to, tag, options_->timeout, getGroupUid()); });
   return message(std::move(pending), OpType::SEND, tensor);
 }
 
@@ -733,7 +734,9 @@ SpyreCCL::WorkPointer SpyreCCL::recv(Tensors& tensors, int from, int tag) {
   check_written(tensor, "recv");
   TORCH_CHECK(from >= 0 && from < getSize(), "recv: there is no member ", from);
   std::shared_ptr<Pending> pending;
-  run_blocking([&] { pending = messages_->receive(tensor.device().index(), tensor, from, tag, options_->timeout); });
+  run_blocking([&] {
+    pending = messages_->start(Messages::Kind::receive, tensor, from, tag, options_->timeout, getGroupUid());
+  });
   return message(std::move(pending), OpType::RECV, tensor);
 }
 
@@ -742,8 +745,9 @@ SpyreCCL::WorkPointer SpyreCCL::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = only(tensors, "recv");
   check_written(tensor, "recv");
   std::shared_ptr<Pending> pending;
-  run_blocking(
-      [&] { pending = messages_->receive(tensor.device().index(), tensor, kAnySource, tag, options_->timeout); });
+  run_blocking([&] {
+    pending = messages_->start(Messages::Kind::receive, tensor, kAnySource, tag, options_->timeout, getGroupUid());
+  });
   return message(std::move(pending), OpType::RECVANYSOURCE, tensor);
 }
 
@@ -758,7 +762,7 @@ void SpyreCCL::abort() { members_->fail("it aborted its process group"); }
 void SpyreCCL::shutdown() {
   run_blocking([&] {
     messages_->drain();
-    lane_->drain();
+    collectives_->drain();
     members_->connection->leave();
   });
 }

@@ -67,7 +67,7 @@ class SpyreCCL final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return lane_->sequence(); }
+  uint64_t getSequenceNumberForGroup() override { return collectives_->sequence(); }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
@@ -85,7 +85,7 @@ class SpyreCCL final : public c10d::Backend {
   const std::string version_;
   const GlooFactory make_gloo_;
   const std::shared_ptr<Members> members_;
-  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<CollectiveQueue> collectives_;
   std::unique_ptr<Messages> messages_;
   MonitoredBarrier monitored_barrier_;
   bool coalescing_ = false;

@@ -14,6 +14,7 @@
 #include "card/exchange.h"
 #include "distributed/announcement.h"
 #include "distributed/connection.h"
+#include "distributed/profile_row.h"
 
 namespace torch_spyre::distributed {
 
@@ -72,12 +73,12 @@ class Members {
 };
 
 // Carries out collectives one after the other, in a thread of its own.
-class Lane {
+class CollectiveQueue {
  public:
-  explicit Lane(std::shared_ptr<Members> members);
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  explicit CollectiveQueue(std::shared_ptr<Members> members);
+  ~CollectiveQueue();
+  CollectiveQueue(const CollectiveQueue&) = delete;
+  CollectiveQueue& operator=(const CollectiveQueue&) = delete;
 
   // Asks for a collective behind what is on the card's current stream, and returns at once.
   std::shared_ptr<Pending> start(c10::DeviceIndex device, Request request);
@@ -92,13 +93,11 @@ class Lane {
     spyre::Card* card;
     spyre::Event ready, done;
     uint64_t interrupts;
-    std::shared_ptr<spyre::Exchange> exchange;  // null: nobody profiles
-    std::shared_ptr<spyre::ModelledEnd> end;
+    ProfileRow row;
     Deadline deadline{};
     Deadline warning{};  // when a member that has not come is named
   };
   void work();
-  void observe(Item& item);
   void carry_out(const Item& item);
   spyre::Picoseconds collective(const Item& item);
   void connect(const Item& item);
@@ -115,7 +114,7 @@ class Lane {
   std::string call(const Item& item) const;
 
   const std::shared_ptr<Members> members_;
-  const int number_;  // of the group on this card
+  const int row_lane_;
   const std::shared_ptr<spyre::OutsideWork> outside_ = std::make_shared<spyre::OutsideWork>();
   spyre::Picoseconds time_ = 0;  // modelled, behind the last collective
   bool connected_ = false;

@@ -41,7 +41,9 @@ struct Messages::Item {
   std::chrono::steady_clock::time_point deadline;
   std::shared_ptr<Pending> pending;
   bool begun = false;
-  int64_t sent = 0;  // elements
+  int64_t sent = 0;                            // elements
+  spyre::Picoseconds begins = 0, arrives = 0;  // modelled, of one that is sent
+  ProfileRow row;
   std::unique_ptr<RemoteTransfer> transfer;
 
   bool has_values() const { return card->mode() != spyre::Mode::timing; }
@@ -62,7 +64,10 @@ struct Messages::Arrived {
 };
 
 Messages::Messages(std::shared_ptr<Members> members)
-    : members_(std::move(members)), incoming_(members_->size()), thread_([this] { work(); }) {}
+    : members_(std::move(members)),
+      row_lane_(next_row_lane()),
+      incoming_(members_->size()),
+      thread_([this] { work(); }) {}
 
 Messages::~Messages() {
   if (spyre::Runtime::forked()) {  // a child has a copy of this, and none of the threads
@@ -78,46 +83,33 @@ Messages::~Messages() {
   thread_.join();
 }
 
-std::shared_ptr<Pending> Messages::send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag,
-                                        milliseconds timeout) {
-  auto item = std::make_unique<Item>();
-  item->sends = true;
-  item->peer = to;
-  item->tag = tag;
-  item->timeout = timeout;
-  item->operand = reads(tensor);
-  return start(std::move(item), device);
-}
-
-std::shared_ptr<Pending> Messages::receive(c10::DeviceIndex device, const at::Tensor& tensor, int from, int tag,
-                                           milliseconds timeout) {
-  auto item = std::make_unique<Item>();
-  item->sends = false;
-  item->peer = from;
-  item->tag = tag;
-  item->timeout = timeout;
-  item->operand = writes(tensor);
-  return start(std::move(item), device);
-}
-
-std::shared_ptr<Pending> Messages::start(std::unique_ptr<Item> item, c10::DeviceIndex device) {
+std::shared_ptr<Pending> Messages::start(Kind kind, const at::Tensor& tensor, int peer, int tag, milliseconds timeout,
+                                         const std::string& group) {
+  const c10::DeviceIndex device = tensor.device().index();
   spyre::Card& on = card(device);
   spyre::Engine& engine = on.engine();
+  auto item = std::make_unique<Item>();
+  item->sends = kind == Kind::send;
+  item->peer = peer;
+  item->tag = tag;
   item->card = &on;
-  item->interrupts = engine.interrupts();
-  item->deadline = std::chrono::steady_clock::now() + item->timeout;
-  engine.record(on.stream(current_stream(device)), item->ready);
-  item->done = engine.expect(*outside_);
+  item->operand = item->sends ? reads(tensor) : writes(tensor);
+  item->timeout = timeout;
+  item->deadline = std::chrono::steady_clock::now() + timeout;
   item->pending = std::make_shared<Pending>();
-  item->pending->done = item->done;
   item->pending->title =
       std::string(item->sends ? "send" : "recv") + " of " + described(item->operand.dtype, item->operand.elements());
-  if (const spyre::Held& held = item->operand.view.held; held.block)
-    held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, item->operand.effect);
   const auto pending = item->pending;
-  const spyre::Event ready = item->ready;
+  spyre::Event ready;
   {
     const std::lock_guard lock(mutex_);
+    item->interrupts = engine.interrupts();
+    engine.record(on.stream(current_stream(device)), item->ready);
+    ready = item->ready;
+    item->done = pending->done = engine.expect(*outside_);
+    if (const spyre::Held& held = item->operand.view.held; held.block)
+      held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, item->operand.effect);
+    item->row = ProfileRow::begin(on, row_lane_, item->done, item->sends ? "send" : "recv", group);
     asked_.push_back(std::move(item));
   }
   changed_.notify_all();
@@ -187,9 +179,9 @@ bool Messages::progress() {
         taken[item.peer] = !ended;
       }
     } catch (const std::exception& failed) {
-      end(item, item.ready.record->time,
-          std::make_exception_ptr(
-              CollectiveFailed(item.pending->title + " on " + members_->names[members_->rank] + ": " + failed.what())));
+      const CollectiveFailed error(item.pending->title + " on " + members_->names[members_->rank] + ": " +
+                                   failed.what());
+      item.card->engine().fulfil(*outside_, item.done, item.ready.record->time, std::make_exception_ptr(error));
       ended = true;
     }
     any |= ended;
@@ -198,8 +190,9 @@ bool Messages::progress() {
   return any;
 }
 
-void Messages::end(Item& item, spyre::Picoseconds time, std::exception_ptr error) {
-  item.card->engine().fulfil(*outside_, item.done, time, std::move(error));
+void Messages::end(Item& item, spyre::Picoseconds begin, spyre::Picoseconds waited, spyre::Picoseconds time) {
+  item.row.end(begin, waited, item.operand.bytes(), "direct", time);
+  item.card->engine().fulfil(*outside_, item.done, time, nullptr);
 }
 
 // Throws where there is no point in going on.
@@ -235,17 +228,17 @@ void Messages::keep(Item& item) {
   const Header header{item.tag, static_cast<int32_t>(item.operand.dtype), item.operand.elements(), elements * width,
                       item.ready.record->time};
   arrived_.push_back({members_->rank, header, std::move(data)});
-  end(item, item.ready.record->time, nullptr);
+  end(item, item.ready.record->time, 0, item.ready.record->time);
 }
 
 // When a message that is sent now is there, as modelled.
-spyre::Picoseconds Messages::arrival(const Item& item) {
+spyre::Picoseconds Messages::arrival(Item& item) {
   const std::vector<int>& cards = members_->connection->cards();
   const spyre::CollectiveShape shape{
       spyre::CollectiveKind::message, item.operand.bytes(), {cards[members_->rank], cards[item.peer]}};
-  sent_until_ =
-      std::max(sent_until_, item.ready.record->time) + std::llround(1000 * item.card->links().fastest(shape).ns);
-  return sent_until_;
+  item.begins = std::max(sent_until_, item.ready.record->time);
+  item.arrives = sent_until_ = item.begins + std::llround(1000 * item.card->links().fastest(shape).ns);
+  return item.arrives;
 }
 
 // Gloo gives messages of one tag in the order in which they are asked for: one is received after the other.
@@ -284,7 +277,7 @@ bool Messages::go_on_remotely(Item& item) {
   if (!item.transfer->done()) return false;
   RemoteTransfer::Message message = item.transfer->take();
   if (item.sends) {
-    end(item, sent_until_, nullptr);
+    end(item, item.begins, 0, item.arrives);
     return true;
   }
   Arrived arrived{message.from, {}, std::move(message.data)};
@@ -321,7 +314,7 @@ bool Messages::go_on_sending(Item& item) {
     shared.send(SharedLane::messages, item.peer);
     item.sent += count;
   }
-  end(item, sent_until_, nullptr);
+  end(item, item.begins, 0, item.arrives);
   return true;
 }
 
@@ -374,7 +367,8 @@ void Messages::finish(Item& item, const Arrived& message) {
                            ", this side expects " + described(item.operand.dtype, item.operand.elements()));
   if (item.has_values()) item.card->unpack(item.operand.view, message.data.data(), 0, item.operand.elements());
   item.pending->source = message.from;
-  end(item, std::max(item.ready.record->time, message.header.clock), nullptr);
+  const spyre::Picoseconds ready = item.ready.record->time, there = std::max(ready, message.header.clock);
+  end(item, ready, there - ready, there);
 }
 
 }  // namespace torch_spyre::distributed

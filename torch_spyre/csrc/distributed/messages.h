@@ -17,18 +17,17 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  // Behind what is on the card's current stream; both return at once.
-  std::shared_ptr<Pending> send(c10::DeviceIndex device, const at::Tensor& tensor, int to, int tag,
-                                milliseconds timeout);
-  std::shared_ptr<Pending> receive(c10::DeviceIndex device, const at::Tensor& tensor, int from, int tag,
-                                   milliseconds timeout);
+  enum class Kind { send, receive };
+  // Sends a tensor to a member, or receives it from one, behind what is on the card's current stream; returns at once.
+  // `group` is its name.
+  std::shared_ptr<Pending> start(Kind kind, const at::Tensor& tensor, int peer, int tag, milliseconds timeout,
+                                 const std::string& group);
   void drain();
 
  private:
   struct Item;
   struct Arrived;
   struct Incoming;
-  std::shared_ptr<Pending> start(std::unique_ptr<Item> item, c10::DeviceIndex device);
   void work();
   bool progress();
   bool go_on_sending(Item& item);
@@ -36,14 +35,16 @@ class Messages {
   bool has_arrived(const Item& item) const;
   bool go_on_remotely(Item& item);
   bool is_behind_another(const Item& item) const;
-  spyre::Picoseconds arrival(const Item& item);
+  spyre::Picoseconds arrival(Item& item);
   void finish(Item& item, const Arrived& message);
   bool take_in(int from);
   bool deliver(Item& item);
   void check(const Item& item) const;
-  void end(Item& item, spyre::Picoseconds time, std::exception_ptr error);
+  // `waited`: for the other side.
+  void end(Item& item, spyre::Picoseconds begin, spyre::Picoseconds waited, spyre::Picoseconds time);
 
   const std::shared_ptr<Members> members_;
+  const int row_lane_;
   const std::shared_ptr<spyre::OutsideWork> outside_ = std::make_shared<spyre::OutsideWork>();
   std::vector<Incoming> incoming_;          // by member
   std::list<Arrived> arrived_;              // and not asked for yet

@@ -8,6 +8,7 @@
 #include "python/bindings.h"
 #include "python/compiled_call.h"
 #include "python/kernel_description.h"
+#include "python/launch_sequence.h"
 #include "python/layout_guard.h"
 #include "python/measure.h"
 #include "python/step_times.h"
@@ -113,6 +114,7 @@ void bind_kernels(py::module_& m) {
 
   // Internal
   bind_compiled_kernels(m);
+  bind_launch_sequences(m);
   m.def("time_of_steps", &time_of_steps, py::arg("steps"), py::arg("fresh") = std::vector<int>());
   m.def(
       "bound_by",

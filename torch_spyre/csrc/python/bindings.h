@@ -7,6 +7,7 @@ namespace torch_spyre {
 
 void bind_layouts(pybind11::module_& m);      // layouts, and tensors with a layout
 void bind_kernels(pybind11::module_& m);      // preparing and launching kernels, eager kernels, the host fallback
+void bind_tiles(pybind11::module_& m);        // tile programs: functions of KTIR
 void bind_runtime(pybind11::module_& m);      // cards, streams, memory, interrupts
 void bind_distributed(pybind11::module_& m);  // spyreccl
 

@@ -9,9 +9,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "aten/factories.h"
 #include "profiler/recorder.h"
+#include "runtime/calls/blocking.h"
 #include "runtime/calls/origin.h"
 #include "runtime/launch.h"
 #include "runtime/storage/argument_placement.h"
@@ -53,14 +55,13 @@ bool all_different(InlineVector<const spyre::Block*>& blocks) {
   return true;
 }
 
-bool matches(const Variant& variant, const Tensors& tensors) {
+bool matches(const Variant& variant, const Tensors& tensors, const MovedArguments& places) {
   if (variant.inputs.size() != tensors.size()) return false;
   InlineVector<const spyre::Block*> first;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Variant::Input& input = variant.inputs[i];
     const SpyreStorageImpl& storage = storage_of(*tensors[i]);
-    if (tensors[i]->storage_offset() + storage.base_offset != input.offset || storage.layout() != input.layout)
-      return false;
+    if (places[i].offset != input.offset || storage.layout() != input.layout) return false;
     if (input.first_sharer == i) {
       first.push_back(storage.held().block);
     } else if (storage.held().block != storage_of(*tensors[input.first_sharer]).held().block) {
@@ -86,14 +87,19 @@ void check_shapes(const Variant& variant, const Tensors& tensors) {
 // The Python object. Subclasses have a method `prepare`, which adds the variant for the inputs that it is given.
 struct CompiledKernel {
   PyObject_HEAD std::vector<std::shared_ptr<const Variant>> variants;  // most recently used first
+  bool inputs_move;  // a variant serves inputs that begin elsewhere in their memory
 };
 
 CompiledKernel& kernel_in(PyObject* self) { return *reinterpret_cast<CompiledKernel*>(self); }
 
-std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors) {
+MovedArguments places_of(const CompiledKernel& kernel, const Tensors& tensors) {
+  return kernel.inputs_move ? moved_to_start(tensors) : unmoved(tensors);
+}
+
+std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tensors, const MovedArguments& places) {
   auto& variants = kernel.variants;
-  const auto found =
-      std::find_if(variants.begin(), variants.end(), [&](const auto& variant) { return matches(*variant, tensors); });
+  const auto found = std::find_if(variants.begin(), variants.end(),
+                                  [&](const auto& variant) { return matches(*variant, tensors, places); });
   if (found == variants.end()) return nullptr;
   std::rotate(variants.begin(), found, found + 1);
   return variants.front();
@@ -108,57 +114,78 @@ void append_numbers(const at::Tensor& tensor, std::vector<double>& numbers) {
     numbers.push_back(static_cast<double>(c10::fetch_and_cast<int64_t>(tensor.scalar_type(), at + i * step)));
 }
 
-// The tensors on the card among the arguments of a call; the elements of those on the host are numbers of the launch.
-Tensors tensors_in(PyObject* tuple, std::vector<double>* numbers = nullptr) {
+Tensors tensors_in(PyObject* tuple) {
   Tensors tensors;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     PyObject* each = PyTuple_GET_ITEM(tuple, i);
     TORCH_CHECK_TYPE(THPVariable_Check(each), "a kernel takes tensors, not ", Py_TYPE(each)->tp_name);
-    const at::Tensor& tensor = THPVariable_Unpack(each);
-    if (!tensor.is_cpu())
-      tensors.push_back(&tensor);
-    else if (numbers)
-      append_numbers(tensor, *numbers);
+    tensors.push_back(&THPVariable_Unpack(each));
   }
   return tensors;
 }
 
 PyObject* listeners = nullptr;  // a list
+std::atomic<int64_t> starts{0};
 
 void notify_listeners(const py::object& launch) {
   // A copy of the list, since a listener may remove itself.
   for (const py::handle listener : py::list(py::reinterpret_borrow<py::list>(listeners))) listener(launch);
 }
 
-PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
-  HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
+  py::tuple tuple(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(*tensors[i]));
+  return tuple;
+}
+
+// The elements of tensors on the host are numbers of the launch.
+InlineVector<at::Tensor> run(PyObject* self, const Tensors& given) {
+  Tensors tensors;
   std::vector<double> numbers;
-  Tensors tensors = tensors_in(arguments, &numbers);
-  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors);
+  for (const at::Tensor* each : given) {
+    if (each->is_cpu())
+      append_numbers(*each, numbers);
+    else
+      tensors.push_back(each);
+  }
+  MovedArguments places = places_of(kernel_in(self), tensors);
+  std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors, places);
   if (!variant) {
-    py::handle(self).attr("prepare")(py::reinterpret_borrow<py::tuple>(arguments));
-    variant = find(kernel_in(self), tensors);
+    py::handle(self).attr("prepare")(in_python(given));
+    places = places_of(kernel_in(self), tensors);
+    variant = find(kernel_in(self), tensors, places);
     TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
   }
   check_shapes(*variant, tensors);
   const c10::DeviceIndex device =
       tensors.empty() ? py::handle(self).attr("device_index").cast<c10::DeviceIndex>() : tensors[0]->device().index();
-  const py::list results(variant->outputs.size());
   InlineVector<at::Tensor> made;
   for (const Output& output : variant->outputs) made.push_back(empty_output(output, device));
+  if (!variant->plan) return made;
   for (const at::Tensor& output : made) tensors.push_back(&output);
-  if (variant->plan) {
-    const OriginScope origin(variant->name);
-    std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
-    if (profiler::is_recording()) [[unlikely]] {
-      host_op.emplace(at::RecordScope::FUNCTION);
-      if (host_op->isActive()) host_op->before(variant->plan->name);
-    }
-    launch_jobplan(variant->plan, tensors, numbers);
-    host_op.reset();
-    if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  const OriginScope origin(variant->name);
+  std::optional<at::RecordFunction> host_op;  // for a profile: the op that the launch belongs to
+  if (profiler::is_recording()) [[unlikely]] {
+    host_op.emplace(at::RecordScope::FUNCTION);
+    if (host_op->isActive()) host_op->before(variant->plan->name);
   }
+  InlineVector<int64_t> shifts;
+  for (const MovedArgument& place : places) shifts.push_back(place.shift);
+  shifts.resize(tensors.size());
+  launch_jobplan(variant->plan, tensors, numbers, shifts);
+  host_op.reset();
+  if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
+  return made;
+}
+
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
+  Tensors tensors = tensors_in(arguments);
+  count_start();
+  InlineVector<at::Tensor> made = run(self, tensors);
+  const py::list results(made.size());
   for (size_t i = 0; i < made.size(); ++i)
     PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(made[i])));
   return results.inc_ref().ptr();
@@ -195,7 +222,10 @@ void add_variant(PyObject* self, const py::tuple& inputs, const py::list& shapes
 
 PyObject* new_kernel(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
-  if (self) new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+  if (self) {
+    new (&kernel_in(self).variants) decltype(CompiledKernel::variants)();
+    kernel_in(self).inputs_move = false;
+  }
   return self;
 }
 
@@ -207,6 +237,20 @@ void delete_kernel(PyObject* self) {
 }
 
 }  // namespace
+
+void count_start() { ++starts; }
+
+std::vector<at::Tensor> call_compiled_kernel(PyObject* kernel, c10::ArrayRef<const at::Tensor*> inputs) {
+  if (Py_TYPE(kernel)->tp_call == call) {
+    Tensors tensors(inputs.begin(), inputs.end());
+    InlineVector<at::Tensor> made = run(kernel, tensors);
+    return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
+  }
+  // A tool handles calls of kernels (torch_spyre/execution/kernel.py: handled_by).
+  const auto found = py::reinterpret_steal<py::object>(PyObject_CallObject(kernel, in_python(inputs).ptr()));
+  if (!found) throw_python_error();
+  return found.cast<std::vector<at::Tensor>>();
+}
 
 void bind_compiled_kernels(py::module_& module) {
   listeners = py::list().release().ptr();
@@ -231,11 +275,27 @@ void bind_compiled_kernels(py::module_& module) {
   method(
       "has_variant",
       [](const py::object& self, const py::tuple& inputs) {
-        return find(kernel_in(self.ptr()), tensors_in(inputs.ptr())) != nullptr;
+        const Tensors tensors = tensors_in(inputs.ptr());
+        return find(kernel_in(self.ptr()), tensors, places_of(kernel_in(self.ptr()), tensors)) != nullptr;
+      },
+      py::arg("inputs"));
+  method("let_inputs_move", [](const py::object& self) { kernel_in(self.ptr()).inputs_move = true; });
+  method(
+      "at_places",
+      [](const py::object& self, const py::tuple& inputs) {
+        const Tensors tensors = tensors_in(inputs.ptr());
+        const MovedArguments places = places_of(kernel_in(self.ptr()), tensors);
+        py::tuple moved(tensors.size());
+        for (size_t i = 0; i < tensors.size(); ++i)
+          moved[i] = places[i].shift ? py::cast(at_place(*tensors[i], places[i])) : py::object(inputs[i]);
+        return moved;
       },
       py::arg("inputs"));
   method("forget_variants", [](const py::object& self) { kernel_in(self.ptr()).variants.clear(); });
   module.attr("CompiledKernel") = type;
+  module.def(
+      "launch_starts", [] { return starts.load(); },
+      "How often the host has called compiled kernels and launch sequences, which count once whatever is in them.");
 }
 
 }  // namespace torch_spyre

@@ -30,6 +30,7 @@ PYBIND11_MODULE(_C, m) {
 
   torch_spyre::bind_layouts(m);
   torch_spyre::bind_kernels(m);
+  torch_spyre::bind_tiles(m);
   torch_spyre::bind_runtime(m);
   torch_spyre::bind_distributed(m);
 

@@ -23,7 +23,7 @@ spyre::TensorInfos described(c10::ArrayRef<const at::Tensor*> tensors) {
 }  // namespace
 
 void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::ArrayRef<const at::Tensor*> tensors,
-                    const std::vector<double>& runtime_scalars) {
+                    const std::vector<double>& runtime_scalars, c10::ArrayRef<int64_t> shifts) {
   const c10::DeviceIndex device = tensors.empty() ? current_device() : tensors[0]->device().index();
   std::vector<spyre::Held> arguments;
   arguments.reserve(tensors.size());
@@ -33,6 +33,7 @@ void launch_jobplan(const std::shared_ptr<const spyre::JobPlan>& plan, c10::Arra
     const SpyreStorageImpl& storage = storage_of(*tensor);
     TORCH_CHECK(storage.alive() || tensor->numel() == 0, "kernel '", plan->name, "' got a tensor without memory");
     arguments.push_back(storage.held());
+    if (!shifts.empty()) arguments.back().shift = shifts[arguments.size() - 1];
   }
   if (logging_enabled()) {
     std::string line = "launch '" + plan->name + "' on stream " + std::to_string(current_stream(device));

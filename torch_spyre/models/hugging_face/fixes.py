@@ -8,7 +8,17 @@ from types import ModuleType
 from typing import Any
 
 from ...constants import DEVICE_NAME
-from . import experts, host_sequences, masks, padded_prompts, position_constants, ranks, static_cache, whisper
+from . import (
+    experts,
+    host_sequences,
+    masks,
+    padded_prompts,
+    parallel_plans,
+    position_constants,
+    ranks,
+    static_cache,
+    whisper,
+)
 from .wrapping import subclasses, wrap
 
 # Models override some of these methods; the overrides are wrapped as well.
@@ -50,6 +60,7 @@ def _wrap_overrides(cls: type[Any], /, **kwargs: Any) -> None:
 
 FIXES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.cache_utils": static_cache.fix,
+    "transformers.distributed.mixin": parallel_plans.add_plans,
     "transformers.distributed.utils": ranks.name_backend,
     "transformers.masking_utils": masks.fix,
     "transformers.modeling_utils": fix_models,

@@ -35,6 +35,7 @@ struct JobPlan {
   std::vector<std::pair<int, Picoseconds>> fresh;  // argument, how much longer
   int last_written = -1;                           // argument; -1: none
   std::vector<int> written;                        // arguments that steps write, sorted; settled by Card::prepare
+  std::vector<int64_t> reach;                      // as in Program
   std::vector<Ranges> undefined;  // of each allocation: read before it is written; settled by Card::prepare
 
   bool is_prepared() const { return time >= 0; }

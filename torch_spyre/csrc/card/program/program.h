@@ -138,6 +138,7 @@ struct Program {
   Usage usage{};                               // of the card's parts; settled by Card::prepare
   int numbers = 0;                             // runtime scalars that a launch has to give; settled by Card::prepare
   std::vector<int> written{};                  // arguments that steps write, sorted; settled by Card::prepare
+  std::vector<int64_t> reach{};                // bytes of each argument up to the last used; settled by Card::prepare
   int64_t lx_bytes = 0;                        // of every core; settled by Card::prepare
   Ranges lx_undefined{};                       // of every core: read before it is written; settled by Card::prepare
   std::shared_ptr<const FusionPlan> fusion{};  // which steps run together; settled by Card::prepare in run mode

@@ -19,7 +19,8 @@ void tear(const std::vector<int>& written, const std::vector<Held>& arguments) {
     if (Block* block = arguments[argument].block) block->torn = true;
 }
 
-// The first argument with the same memory as each; empty where no two arguments share any.
+// The first argument with the same memory as each; empty where no two arguments share any. Programs know arguments
+// that share memory from its start.
 std::vector<int> same_memory(const std::vector<Held>& arguments) {
   std::vector<std::pair<const Block*, int>> blocks;
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -30,7 +31,12 @@ std::vector<int> same_memory(const std::vector<Held>& arguments) {
   std::vector<int> memory(arguments.size());
   std::iota(memory.begin(), memory.end(), 0);
   for (size_t i = 1; i < blocks.size(); ++i)
-    if (same(blocks[i - 1], blocks[i])) memory[blocks[i].second] = memory[blocks[i - 1].second];
+    if (same(blocks[i - 1], blocks[i])) {
+      memory[blocks[i].second] = memory[blocks[i - 1].second];
+      if (arguments[blocks[i].second].shift || arguments[blocks[i - 1].second].shift)
+        throw InvalidProgram("arguments " + std::to_string(blocks[i - 1].second) + " and " +
+                             std::to_string(blocks[i].second) + " share memory, and one begins inside of it");
+    }
   return memory;
 }
 
@@ -66,7 +72,7 @@ Held Card::allocate_lx(int64_t bytes_per_core) {
 }
 
 void Card::check_arguments(const std::string& name, const std::vector<int64_t>& bytes,
-                           const std::vector<Held>& given) const {
+                           const std::vector<int64_t>& reach, const std::vector<Held>& given) const {
   if (bytes.size() != given.size())
     throw InvalidProgram("'" + name + "' takes " + std::to_string(bytes.size()) + " arguments, " +
                          std::to_string(given.size()) + " were given");
@@ -78,13 +84,17 @@ void Card::check_arguments(const std::string& name, const std::vector<int64_t>& 
     if (!given[i].block) refuse("has no memory");
     if (given[i].memory != memory_.get()) refuse("is in " + given[i].memory->options().name + ", not on this card");
     const auto size = static_cast<int64_t>(given[i].block->bytes);
-    if (size < bytes[i]) refuse("needs " + std::to_string(bytes[i]) + " bytes, the tensor has " + std::to_string(size));
+    const int64_t shift = given[i].shift, needed = shift ? reach[i] : bytes[i];
+    if (shift < 0 || shift % kStickBytes) refuse("begins at byte " + std::to_string(shift) + ", which is no stick's");
+    if (size - shift < needed)
+      refuse("needs " + std::to_string(needed) + " bytes" + (shift ? " from byte " + std::to_string(shift) : "") +
+             ", the tensor has " + std::to_string(size));
   }
 }
 
 void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> arguments, int id) {
   if (!program->is_prepared()) program = prepare(*program);
-  check_arguments(program->name, program->argument_bytes, arguments);
+  check_arguments(program->name, program->argument_bytes, program->reach, arguments);
   if (program->numbers) throw InvalidProgram("'" + program->name + "' takes numbers, which launches of plans give");
   if (const auto memory = same_memory(arguments); !memory.empty()) check_same_memory(*program, limits_, memory);
   const uint64_t interrupts = check_contents(arguments);
@@ -119,7 +129,7 @@ void Card::launch(std::shared_ptr<const Program> program, std::vector<Held> argu
 void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> arguments, int id,
                   const std::vector<double>& numbers) {
   if (!plan->is_prepared()) plan = prepare(*plan);
-  check_arguments(plan->name, plan->argument_bytes, arguments);
+  check_arguments(plan->name, plan->argument_bytes, plan->reach, arguments);
   if (static_cast<int>(numbers.size()) != plan->numbers)
     throw InvalidProgram("'" + plan->name + "' takes " + std::to_string(plan->numbers) + " numbers, " +
                          std::to_string(numbers.size()) + " were given");

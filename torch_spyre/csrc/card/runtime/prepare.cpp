@@ -36,6 +36,28 @@ std::vector<int> written_by(const JobPlan& plan) {
   return written;
 }
 
+// Bytes of each argument up to the last that a step may use.
+std::vector<int64_t> reach_of(const Program& program) {
+  std::vector<int64_t> reached(program.argument_bytes.size());
+  for (const Step& step : program.steps)
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (const int argument = step.operands[i].argument; argument >= 0)
+        reached[argument] = std::max(reached[argument], reach(step, i, step.extents).second);
+  return reached;
+}
+
+std::vector<int64_t> reach_of(const JobPlan& plan) {
+  std::vector<int64_t> reached(plan.argument_bytes.size() + plan.allocations.size());
+  for (const JobStep& step : plan.steps) {
+    if (step.program)
+      for (size_t i = 0; i < step.program->reach.size(); ++i) reached[i] = std::max(reached[i], step.program->reach[i]);
+    if (step.type == JobStep::Type::H2D || step.type == JobStep::Type::D2H)
+      reached[step.argument] =
+          std::max(reached[step.argument], step.offset + static_cast<int64_t>(plan.buffers[step.buffer].size()));
+  }
+  return reached;
+}
+
 }  // namespace
 
 std::shared_ptr<const Program> Card::prepare(Program program) const {
@@ -44,6 +66,7 @@ std::shared_ptr<const Program> Card::prepare(Program program) const {
   program.time = program.usage.busy_ps;
   program.numbers = numbers_of(program);
   program.written = written_by(program);
+  program.reach = reach_of(program);
   settle_lx(program);
   settle_matmul_tasks(program);
   if (mode_ == Mode::run) program.fusion = plan_fusion(program);
@@ -62,6 +85,7 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
     if (step.program)
       plan.time_of_numbers |= std::any_of(step.program->steps.begin(), step.program->steps.end(), time_of_numbers);
   plan.written = written_by(plan);
+  plan.reach = reach_of(plan);
   plan.undefined = undefined_in_allocations(plan);
   return std::make_shared<const JobPlan>(std::move(plan));
 }

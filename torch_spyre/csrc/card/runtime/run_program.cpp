@@ -55,7 +55,7 @@ void clear(std::byte* from, int64_t bytes) {
 bool Card::share_memory(const FusionPlan& plan, const std::vector<Held>& arguments) const {
   const auto range = [&](int argument) {
     const Held& held = arguments[argument];
-    std::byte* begin = held.block ? address(held) : nullptr;
+    std::byte* begin = held.block ? held.memory->card_address(held.block) : nullptr;
     return std::pair(begin, begin + (held.block ? held.block->bytes : 0));
   };
   for (const int written : plan.written) {
@@ -193,7 +193,7 @@ void Card::run_job(Job& job) {
           break;
         }
         std::memcpy(at, buffer.data(), buffer.size());
-        if (shadow_) shadow_->wrote(*held.block, step.offset, static_cast<int64_t>(buffer.size()));
+        if (shadow_) shadow_->wrote(*held.block, held.shift + step.offset, static_cast<int64_t>(buffer.size()));
         break;
       }
     }

@@ -34,11 +34,18 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
     const TensorInfo& tensor = (*described)[argument];
     return tensor.element(byte) + " of argument " + text(which.argument) + " (" + tensor.text() + ")";
   };
+  // The elements that a core touches of an operand, as places in its block.
+  const auto touched = [&](int core, size_t operand, const auto& body) {
+    for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
+      Nest inside = nest;
+      inside.offset[0] += held[operand].shift / element_bytes(step.operands[operand].format);
+      body(inside);
+    });
+  };
   const auto each = [&](int core, size_t operand, const auto& body) {
     end_if_stopped();
-    for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
-      for_each_element(nest, 0, element_bytes(step.operands[operand].format), body);
-    });
+    touched(core, operand,
+            [&](const Nest& nest) { for_each_element(nest, 0, element_bytes(step.operands[operand].format), body); });
   };
   const bool updates = updates_written(step);
   const Block& target = *held[0].block;
@@ -58,7 +65,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       if (step.operands[operand].is_constant()) continue;
       const Block& source = *held[operand].block;
       const Shadow& shadow = *Shadow::of(held[operand].memory);
-      for_each_touched(step, core, operand, bases, [&](const Nest& nest) {
+      touched(core, operand, [&](const Nest& nest) {
         const int64_t at = shadow.unwritten(source, nest, 0, element_bytes(step.operands[operand].format));
         if (at >= 0)
           fail("core " + text(core) + " reads " + place(operand, at) +
@@ -72,7 +79,7 @@ void Card::check_step(const Program& program, size_t index, const std::vector<He
       });
     }
   for (int core = 0; core < step.cores(); ++core)
-    for_each_touched(step, core, 0, bases, [&](const Nest& nest) {
+    touched(core, 0, [&](const Nest& nest) {
       Shadow::of(held[0].memory)->wrote(target, nest, 0, element_bytes(step.operands[0].format));
     });
 }

@@ -1,8 +1,12 @@
 #include "runtime/storage/argument_placement.h"
 
+#include <ATen/ops/as_strided.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "runtime/storage/storage.h"
+#include "runtime/storage/storage_view.h"
 
 namespace torch_spyre {
 
@@ -22,6 +26,70 @@ std::vector<ArgumentPlacement> argument_placements(const std::vector<at::Tensor>
     if (blocks[i].first == blocks[i - 1].first)
       placements[blocks[i].second].first_sharer = placements[blocks[i - 1].second].first_sharer;
   return placements;
+}
+
+namespace {
+
+MovedArgument unmoved(const at::Tensor& tensor) {
+  return {tensor.storage_offset() + storage_of(tensor).base_offset, 0};
+}
+
+}  // namespace
+
+MovedArguments unmoved(c10::ArrayRef<const at::Tensor*> tensors) {
+  MovedArguments places;
+  for (const at::Tensor* tensor : tensors) places.push_back(unmoved(*tensor));
+  return places;
+}
+
+// The layout takes a host offset apart, from the largest unit down: into a coordinate, and a rest for smaller units. A
+// coordinate can begin at 0 instead, unless some element of the tensor carries into a larger one: all elements then
+// move by the same distance.
+MovedArgument moved_to_start(const at::Tensor& tensor) {
+  const SpyreStorageImpl& storage = storage_of(tensor);
+  MovedArgument place = unmoved(tensor);
+  if (tensor.storage_offset() == 0 || storage.base_offset != 0 || storage.zero_tail || storage.untyped ||
+      tensor.numel() == 0 || stored_per_element(tensor.scalar_type()) != 1)
+    return place;
+  const spyre::Layout& layout = storage.layout();
+  const int64_t element = spyre::element_bytes(layout.format);
+  int64_t rest = place.offset, inner = 0;  // how far the dimensions reach that stay below the unit
+  c10::SmallVector<std::pair<int64_t, int64_t>, 6> dims;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    dims.emplace_back(tensor.stride(d), (tensor.size(d) - 1) * tensor.stride(d));
+    inner += dims.back().second;
+  }
+  for (const spyre::Level& level : spyre::places(layout).levels) {
+    const int64_t coordinate = rest / level.unit, bytes = level.device_stride * element;
+    rest %= level.unit;
+    if (coordinate && bytes % spyre::kStickBytes == 0) {
+      place.offset -= coordinate * level.unit;
+      place.shift += coordinate * bytes;
+    }
+    for (auto& [stride, reach] : dims)
+      if (stride % level.unit == 0) inner -= std::exchange(reach, 0);
+    if (rest + inner >= level.unit) break;
+  }
+  return place;
+}
+
+at::Tensor at_place(const at::Tensor& tensor, const MovedArgument& place) {
+  return tensor.as_strided(tensor.sizes(), tensor.strides(), place.offset);
+}
+
+MovedArguments moved_to_start(c10::ArrayRef<const at::Tensor*> tensors) {
+  MovedArguments places;
+  bool moved = false;
+  for (const at::Tensor* tensor : tensors) {
+    places.push_back(moved_to_start(*tensor));
+    moved |= places.back().shift != 0;
+  }
+  if (!moved) return places;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (storage_of(*tensors[i]).held().block == storage_of(*tensors[j]).held().block)
+        for (const size_t k : {i, j}) places[k] = unmoved(*tensors[k]);
+  return places;
 }
 
 }  // namespace torch_spyre

@@ -45,16 +45,13 @@ std::string Members::failure() const {
   return failure_.empty() ? connection->failure() : failure_;
 }
 
-namespace {
+CollectiveQueue::CollectiveQueue(std::shared_ptr<Members> members)
+    : members_(std::move(members)),
+      row_lane_(next_row_lane()),
+      has_come_(members_->size()),
+      thread_([this] { work(); }) {}
 
-std::atomic<int> lanes{0};
-
-}  // namespace
-
-Lane::Lane(std::shared_ptr<Members> members)
-    : members_(std::move(members)), number_(lanes++), has_come_(members_->size()), thread_([this] { work(); }) {}
-
-Lane::~Lane() {
+CollectiveQueue::~CollectiveQueue() {
   if (spyre::Runtime::forked()) {  // a child has a copy of this, and none of the threads
     thread_.detach();
     return;
@@ -68,55 +65,37 @@ Lane::~Lane() {
   thread_.join();
 }
 
-std::shared_ptr<Pending> Lane::start(c10::DeviceIndex device, Request request) {
+std::shared_ptr<Pending> CollectiveQueue::start(c10::DeviceIndex device, Request request) {
   spyre::Card& on = card(device);
   spyre::Engine& engine = on.engine();
   auto item = std::make_unique<Item>();
   item->card = &on;
-  item->interrupts = engine.interrupts();
-  request.announcement.sequence = ++next_;
-  engine.record(on.stream(current_stream(device)), item->ready);
-  item->done = engine.expect(*outside_);
   auto pending = std::make_shared<Pending>();
-  pending->done = item->done;
   pending->title = request.announcement.title;
-  for (const Operand& operand : request.operands)
-    if (const spyre::Held& held = operand.view.held; held.block)
-      held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, operand.effect);
-  item->request = std::move(request);
-  observe(*item);
   {
+    // One step: in a group that several threads use, collectives are carried out in the order of their numbers.
     const std::lock_guard lock(mutex_);
+    item->interrupts = engine.interrupts();
+    request.announcement.sequence = ++next_;
+    engine.record(on.stream(current_stream(device)), item->ready);
+    item->done = pending->done = engine.expect(*outside_);
+    for (const Operand& operand : request.operands)
+      if (const spyre::Held& held = operand.view.held; held.block)
+        held.memory->note_use(held.block, outside_->progress, 0, item->done.record->sequence, operand.effect);
+    item->row = ProfileRow::begin(on, row_lane_, item->done, spyre::name(request.announcement.kind), request.group);
+    item->request = std::move(request);
     items_.push_back(std::move(item));
   }
   changed_.notify_all();
   return pending;
 }
 
-// Tells profilers of it.
-void Lane::observe(Item& item) {
-  const spyre::SubmissionObserver observer = spyre::submission_observer.load(std::memory_order_relaxed);
-  if (!observer) return;
-  item.exchange = std::make_shared<spyre::Exchange>();
-  item.exchange->done = item.done;
-  item.exchange->name = spyre::name(item.request.announcement.kind);
-  item.exchange->group = item.request.group;
-  item.end = std::make_shared<spyre::ModelledEnd>();
-  observer({.card = item.card->index(),
-            .stream = spyre::kFirstGroupLane + number_,
-            .end = item.end,
-            .duration = 0,
-            .plan = nullptr,
-            .origin = spyre::current_origin(),
-            .exchange = item.exchange});
-}
-
-void Lane::drain() {
+void CollectiveQueue::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return items_.empty() && !busy_; });
 }
 
-void Lane::work() {
+void CollectiveQueue::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !items_.empty(); });
@@ -137,12 +116,12 @@ void Lane::work() {
   }
 }
 
-std::string Lane::call(const Item& item) const {
+std::string CollectiveQueue::call(const Item& item) const {
   return item.request.announcement.title + ", collective " + std::to_string(item.request.announcement.sequence) +
          " of its group, on " + members_->names[members_->rank];
 }
 
-void Lane::carry_out(const Item& item) {
+void CollectiveQueue::carry_out(const Item& item) {
   spyre::Engine& engine = item.card->engine();
   std::exception_ptr error;
   try {
@@ -157,7 +136,7 @@ void Lane::carry_out(const Item& item) {
 }
 
 // Returns the modelled time at its end.
-spyre::Picoseconds Lane::collective(const Item& item) {
+spyre::Picoseconds CollectiveQueue::collective(const Item& item) {
   const Request& request = item.request;
   if (const std::string reason = members_->failure(); !reason.empty())
     throw CollectiveFailed(call(item) + ": not carried out, as " + reason);
@@ -193,17 +172,12 @@ spyre::Picoseconds Lane::collective(const Item& item) {
   }
   const spyre::CollectiveTime takes = item.card->links().fastest(shape);
   const spyre::Picoseconds end = latest + std::llround(1000 * takes.ns);
-  if (item.exchange) {
-    item.exchange->begin = all[members_->rank].clock;
-    item.exchange->waited = latest - item.exchange->begin;
-    item.exchange->bytes = shape.bytes;
-    item.exchange->algorithm = takes.algorithm;
-    item.end->time = end;
-  }
+  const spyre::Picoseconds begin = all[members_->rank].clock;
+  item.row.end(begin, latest - begin, shape.bytes, takes.algorithm, end);
   return end;
 }
 
-void Lane::connect(const Item& item) {
+void CollectiveQueue::connect(const Item& item) {
   int awaited = -1;
   members_->connection->connect(
       [&] {
@@ -215,7 +189,7 @@ void Lane::connect(const Item& item) {
   connected_ = true;
 }
 
-std::vector<Announcement> Lane::announce(const Item& item, bool failed) {
+std::vector<Announcement> CollectiveQueue::announce(const Item& item, bool failed) {
   const int size = members_->size(), rank = members_->rank;
   Announcement mine = item.request.announcement;
   mine.failed = failed;
@@ -246,7 +220,7 @@ std::vector<Announcement> Lane::announce(const Item& item, bool failed) {
 }
 
 // Throws where waiting for a member, or any, has no point.
-void Lane::check(const Item& item, int peer) {
+void CollectiveQueue::check(const Item& item, int peer) {
   if (item.card->engine().interrupts() != item.interrupts) {
     members_->fail("it was interrupted");
     throw CollectiveFailed(call(item) + ": interrupted");
@@ -260,14 +234,14 @@ void Lane::check(const Item& item, int peer) {
   if (std::chrono::steady_clock::now() > item.deadline) time_out(item, peer);
 }
 
-void Lane::check_alive(const Item& item, int rank) const {
+void CollectiveQueue::check_alive(const Item& item, int rank) const {
   const std::string reason = members_->connection->departure(rank);
   if (reason.empty() || members_->connection->shared()->has_message(spyre::Lane::collectives, rank)) return;
   members_->fail(reason);
   throw CollectiveFailed(call(item) + ": " + reason);
 }
 
-Lane::Absence Lane::absence(int peer) const {
+CollectiveQueue::Absence CollectiveQueue::absence(int peer) const {
   const spyre::SharedGroup* shared = members_->connection->shared();
   Absence result;
   for (int rank = 0; rank < members_->size(); ++rank) {
@@ -281,7 +255,7 @@ Lane::Absence Lane::absence(int peer) const {
   return result;
 }
 
-void Lane::warn_of_stragglers(const Item& item, int peer) {
+void CollectiveQueue::warn_of_stragglers(const Item& item, int peer) {
   if (has_warned_ || std::chrono::steady_clock::now() < item.warning) return;
   has_warned_ = true;
   const auto waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - item.deadline) +
@@ -293,7 +267,7 @@ void Lane::warn_of_stragglers(const Item& item, int peer) {
   std::cerr << out.str() << std::flush;
 }
 
-void Lane::time_out(const Item& item, int peer) const {
+void CollectiveQueue::time_out(const Item& item, int peer) const {
   const auto [missing, present] = absence(peer);
   std::ostringstream out;
   out << call(item) << ": Timed out after " << static_cast<double>(item.request.timeout.count()) / 1000

@@ -1,0 +1,1 @@
+"""From functions of KTIR to tile programs of the card."""
