@@ -10,7 +10,6 @@ import dataclasses
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -21,6 +20,7 @@ from vllm.v1.attention.backend import (
 )
 from vllm.v1.kv_cache_interface import KVCacheLayout
 
+from ..constants import DEVICE_NAME
 from .platform import BLOCK
 
 
@@ -84,12 +84,13 @@ class HostTablesBuilder(AttentionMetadataBuilder):
 
 @dataclasses.dataclass
 class Step:
-    """What the layers of a group get of a step, on the card: rows of equally many queries."""
+    """What the layers of a group get of a step."""
 
-    blocks: torch.Tensor  # where keys go: [rows * queries], each
-    offsets: torch.Tensor
-    table: torch.Tensor  # [rows, blocks]
-    visible: torch.Tensor  # [rows, 1, queries, keys]
+    blocks: torch.Tensor  # where the key of each token goes: the block,
+    offsets: torch.Tensor  # and where in it
+    table: torch.Tensor  # [requests, blocks]
+    starts: torch.Tensor  # on the host: where the tokens of each request begin, and their end
+    lengths: torch.Tensor  # on the host: keys of each request, those of its tokens included
 
 
 class SpyreAttention(AttentionImpl):
@@ -107,9 +108,9 @@ class SpyreAttention(AttentionImpl):
         kv_sharing_target_layer_name: str | None = None,
         sinks: torch.Tensor | None = None,
     ) -> None:
-        if alibi_slopes is not None or logits_soft_cap:
-            raise NotImplementedError("ALiBi and a cap on scores do not run on the card yet")
         self.sinks = sinks
+        self.soft_cap = logits_soft_cap or 0.0
+        self.slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, device=DEVICE_NAME)
         self.num_heads, self.num_kv_heads, self.head_size = num_heads, num_kv_heads, head_size
         self.scale = float(scale)
         self.sliding_window = sliding_window
@@ -127,42 +128,21 @@ class SpyreAttention(AttentionImpl):
         values: torch.Tensor,
         step: Step,
     ) -> torch.Tensor:
-        rows = step.table.size(0)
         keys.index_put_((step.blocks, step.offsets), key)
         values.index_put_((step.blocks, step.offsets), value)
-
-        def gathered(cache: torch.Tensor) -> torch.Tensor:
-            return cache[step.table].flatten(1, 2).transpose(1, 2)
-
-        attended = _attended(
-            query.unflatten(0, (rows, -1)).transpose(1, 2),
-            gathered(keys),
-            gathered(values),
-            step.visible,
+        return torch.ops.spyre.paged_attention(
+            query,
+            keys,
+            values,
+            step.table,
+            step.starts,
+            step.lengths,
             self.scale,
-            self.sinks,
+            window=self.sliding_window or 0,
+            soft_cap=self.soft_cap,
+            sinks=self.sinks,
+            alibi_slopes=self.slopes,
         )
-        return attended.transpose(1, 2).flatten(0, 1)
-
-
-def _attended(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    visible: torch.Tensor,
-    scale: float,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    grouped = query.size(1) != key.size(1)
-    if sinks is None:
-        return F.scaled_dot_product_attention(query, key, value, visible, scale=scale, enable_gqa=grouped)
-    if grouped:
-        key, value = (each.repeat_interleave(query.size(1) // each.size(1), 1) for each in (key, value))
-    scores = torch.where(visible, (query.float() * scale) @ key.float().transpose(2, 3), -torch.inf)
-    rest = sinks.float()[:, None, None]
-    top = torch.maximum(scores.amax(-1, keepdim=True), rest)
-    weights = (scores - top).exp()
-    return ((weights @ value.float()) / (weights.sum(-1, keepdim=True) + (rest - top).exp())).to(query.dtype)
 
 
 class CardAttention(Attention):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,14 @@ from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from .. import device as device_module
 from ..constants import DEVICE_NAME
 from ..progress import Progress
-from .attention import CardAttention, HostTables, Step
+from .attention import CardAttention, HostTables
 from .blocks import compile_blocks
 from .guard import OPTION, Guard
 from .loading import load
 from .lora import CardAdapters, adapters_of, restrict
-from .mamba import CardMamba, StateStep
-from .segments import Ladder, Segment, fitting
+from .mamba import CardMamba
+from .segments import Aligned, Mixed, fitting, sizes
+from .steps import Layers, Tokens, give, sent
 
 
 class SpyreModelRunner(CPUModelRunner):
@@ -32,7 +32,7 @@ class SpyreModelRunner(CPUModelRunner):
         accelerator.synchronize, accelerator.empty_cache = kept
         self.card = torch.device(DEVICE_NAME, device_module.current_device())
         self.guard = Guard((vllm_config.additional_config or {}).get(OPTION, "warn"))
-        self.ladder = Ladder.of(self.max_num_reqs, self.max_num_tokens, self.num_spec_tokens)
+        self.rows = sizes(1, self.max_num_reqs)  # whose logits are computed at a time
 
     def load_model(self, load_dummy_weights: bool = False) -> None:
         self.model = load(self.vllm_config, self.card)
@@ -41,11 +41,14 @@ class SpyreModelRunner(CPUModelRunner):
             restrict(self.model, self.lora_config)
             self.model = self.load_lora_model(self.model, self.vllm_config, self.device)
             self.adapters = adapters_of(self.model)
-        self.layers: dict[str, CardAttention | CardMamba] = {
+        self.layers: Layers = {
             name: layer
             for name, layer in self.compilation_config.static_forward_context.items()
             if isinstance(layer, CardAttention | CardMamba)
         }
+        self.ladder: Mixed | Aligned = Mixed(self.max_num_reqs, sizes(1, self.max_num_tokens))
+        if any(isinstance(layer, CardMamba) for layer in self.layers.values()):
+            self.ladder = Aligned(self.rows, 1 + self.num_spec_tokens, sizes(32, self.max_num_tokens))
         if self.is_pooling_model:
             self.model.pooler.to(self.device)  # hidden states are back on the host by then
         else:
@@ -83,20 +86,18 @@ class SpyreModelRunner(CPUModelRunner):
     def warm_up(self) -> None:
         """Runs every program that a step can need, so that serving compiles none. All tokens are padding."""
         self.threads = torch.get_num_threads()
-        progress, shapes = Progress(), self.ladder.shapes()
+        progress, programs = Progress(), self.ladder.programs()
         blocks = self.input_batch.block_table
-        nothing = HostTables(torch.zeros(1), torch.zeros(0), torch.zeros(0))
         tables = {
-            name: dataclasses.replace(nothing, table=torch.zeros(0, blocks[group].max_num_blocks_per_req).int())
+            name: HostTables(none, torch.zeros(0, blocks[group].max_num_blocks_per_req).int(), none)
             for group, members in enumerate(self.kv_cache_config.kv_cache_groups)
-            for name in members.layer_names
+            for none, name in ((torch.zeros(0), name) for name in members.layer_names)
         }
-        none = np.zeros(0, np.int64)
-        with progress.stage(f"warm-up: {len(shapes)} programs"):
-            for done, (rows, queries) in enumerate(shapes):
-                progress.tick(done, len(shapes))
-                self._run(Segment((), rows, queries), tables, none, none, none, none)
-            for rows in () if self.is_pooling_model else self.ladder.rows:
+        with progress.stage(f"warm-up: {len(programs)} programs"):
+            for done, segment in enumerate(programs):
+                progress.tick(done, len(programs))
+                self._run(Tokens.none(segment), tables)
+            for rows in () if self.is_pooling_model else self.rows:
                 self.compute_logits(torch.zeros(rows, self.model_config.get_hidden_size(), dtype=self.dtype))
         self.guard.armed = True
 
@@ -131,110 +132,25 @@ class SpyreModelRunner(CPUModelRunner):
         ids, where = input_ids.numpy(), positions.numpy()
         hidden = torch.zeros(len(ids), self.model_config.get_hidden_size(), dtype=self.dtype)
         for segment in self.ladder.split(np.diff(starts)):
-            at, places = _places(segment, starts)
-            with self.guard.step(f"A step of {segment.rows} x {segment.queries} tokens"):
-                hidden[places] = self._run(segment, tables, at, places, ids[places], where[places])[at]
+            tokens = Tokens.taken(segment, starts, ids, where)
+            with self.guard.step(f"A step of {segment.tokens} tokens"):
+                hidden[tokens.of] = self._run(tokens, tables)[tokens.at]
         return hidden
 
-    def _run(
-        self,
-        segment: Segment,
-        tables: dict[str, HostTables],
-        at: np.ndarray,
-        places: np.ndarray,
-        ids: np.ndarray,
-        positions: np.ndarray,
-    ) -> torch.Tensor:
-        """Hidden states of a segment, whose tokens lie ``at`` in it and at ``places`` in the step."""
-        padded, where = (np.zeros(segment.rows * segment.queries, np.int32) for _ in range(2))
-        padded[at], where[at] = ids, positions
-        self._begin(segment, tables, at, places, where)
+    def _run(self, tokens: Tokens, tables: dict[str, HostTables]) -> torch.Tensor:
+        """Hidden states of all tokens of a program."""
+        give(self.layers, self.adapters, tokens, tables, self.card)
         if torch.get_num_threads() != self.threads:  # drafts change it, and programs are for one number
             torch.set_num_threads(self.threads)
         with override_forward_context(None):  # blocks would be programs for its contents
-            return self.model(self._sent(padded), self._sent(where), None, None).cpu()
-
-    def _begin(
-        self, segment: Segment, tables: dict[str, HostTables], at: np.ndarray, places: np.ndarray, where: np.ndarray
-    ) -> None:
-        """Gives every layer what it needs of the step."""
-        if self.adapters is not None:
-            adapters = np.full(len(where), -1, np.int32)
-            adapters[at] = self.adapters.token_lora_indices.numpy()[places]
-            self.adapters.tokens = self._sent(adapters)
-        steps: dict[tuple[int, Any], Step | StateStep] = {}
-        for name, layer in self.layers.items():
-            given = tables[name]
-            if isinstance(layer, CardMamba):
-                key = id(given), layer.conv_kernel_size
-                if key not in steps:
-                    steps[key] = self._state_step(segment, given, where, at, layer.conv_kernel_size)
-            else:
-                key = id(given), layer.impl.sliding_window
-                if key not in steps:
-                    steps[key] = self._attention_step(segment, given, where, at, places, layer)
-            layer.step = steps[key]
-
-    def _attention_step(
-        self,
-        segment: Segment,
-        given: HostTables,
-        where: np.ndarray,
-        at: np.ndarray,
-        places: np.ndarray,
-        layer: CardAttention,
-    ) -> Step:
-        size, window = layer.keys.size(1), layer.impl.sliding_window
-        # Padding is written to block 0, which vLLM gives to nobody.
-        slots = np.arange(segment.rows * segment.queries) % size
-        slots[at] = given.slots.numpy()[places]
-        table = np.zeros((segment.rows, given.table.size(1)), np.int32)
-        table[: len(segment.requests)] = given.table.numpy()[list(segment.requests)]
-        last = where.reshape(segment.rows, 1, segment.queries, 1)
-        keys = np.arange(table.shape[1] * size)
-        visible = keys <= last
-        if window is not None:
-            visible &= keys > last - window
-        return Step(
-            self._sent((slots // size).astype(np.int32)),
-            self._sent((slots % size).astype(np.int32)),
-            self._sent(table),
-            self._sent(visible),
-        )
-
-    def _state_step(
-        self, segment: Segment, given: HostTables, where: np.ndarray, at: np.ndarray, width: int
-    ) -> StateStep:
-        counts = np.zeros((segment.rows, segment.queries, 1), np.float32)
-        counts.reshape(-1)[at] = 1
-        tokens = counts.sum((1, 2)).astype(np.int64)
-        states = np.zeros(segment.rows, np.int32)
-        states[: len(segment.requests)] = given.table.numpy()[list(segment.requests), 0]
-        ends = np.arange(segment.rows) * (segment.queries + width - 1) + tokens
-        return StateStep(
-            self._sent(states),
-            self._sent(where.reshape(segment.rows, segment.queries)[:, 0, None, None] == 0),
-            self._sent(counts),
-            self._sent((ends[:, None] + np.arange(width - 1)).astype(np.int32)),
-        )
-
-    def _sent(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.card)
+            return self.model(sent(tokens.ids, self.card), sent(tokens.positions, self.card), None, None).cpu()
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Of rows on the host; as many at a time as a step of decodes has at most."""
         found = []
-        for rows in hidden.split(self.ladder.rows[-1]):
-            padded = rows.new_zeros(fitting(self.ladder.rows, len(rows)), rows.size(1))
+        for rows in hidden.split(self.rows[-1]):
+            padded = rows.new_zeros(fitting(self.rows, len(rows)), rows.size(1))
             padded[: len(rows)] = rows
             with self.guard.step(f"Logits of {len(padded)} tokens"):
                 found.append(self._card_logits(padded.to(self.card)).cpu()[: len(rows)])
         return torch.cat(found)
-
-
-def _places(segment: Segment, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens of its requests lie in the segment, and where in the step."""
-    counts = [starts[r + 1] - starts[r] for r in segment.requests]
-    at = [row * segment.queries + np.arange(n) for row, n in enumerate(counts)]
-    places = [np.arange(starts[r], starts[r + 1]) for r in segment.requests]
-    return np.concatenate(at), np.concatenate(places)
