@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._dynamo.utils import counters
 from torch.distributed.tensor import DTensor
 
 NEW = 64
@@ -74,11 +75,11 @@ def load(directory: str, **options: Any) -> Any:
 PROMPT = tuple(range(3, 303, 30))
 
 
-def write(model: Any) -> tuple[list[int], torch.Tensor]:
+def write(model: Any, **options: Any) -> tuple[list[int], torch.Tensor]:
     """Greedy tokens, and the logits of each."""
     prompt = torch.tensor([PROMPT], device=model.device)
     found = model.generate(
-        prompt, max_new_tokens=NEW, do_sample=False, output_logits=True, return_dict_in_generate=True
+        prompt, max_new_tokens=NEW, do_sample=False, output_logits=True, return_dict_in_generate=True, **options
     )
     return found.sequences[0, len(PROMPT) :].tolist(), torch.cat([step.float().cpu() for step in found.logits])
 
@@ -128,6 +129,24 @@ def compiled(directory: str) -> bool:
     ids = torch.tensor([PROMPT], device=model.device)
     found = torch.compile(model.forward, fullgraph=True)(ids, use_cache=False).logits
     return torch.equal(found.cpu(), model(ids, use_cache=False).logits.cpu())
+
+
+def compiled_tokens(directory: str) -> tuple[list[int], torch.Tensor, dict[str, int]]:
+    """Tokens of a model whose steps are compiled, their logits; and how many graphs, breaks and fallbacks there are."""
+    from transformers.distributed import DistributedConfig
+
+    card = torch.spyre  # type: ignore[attr-defined]
+    model = load(directory, distributed_config=DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size()))
+    torch.compiler.reset()
+    counters.clear()
+    before = sum(card.fallback_counts().values())
+    tokens, logits = write(model, cache_implementation="static")
+    counts = {
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+        "fallbacks": sum(card.fallback_counts().values()) - before,
+    }
+    return tokens, logits, counts
 
 
 @torch.no_grad()

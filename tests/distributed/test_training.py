@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from . import training_programs as programs
 from .ranks import Ranks
@@ -25,6 +26,13 @@ def test_fully_sharded_holds_its_shard(two: Ranks) -> None:
 def test_checkpoints(two: Ranks, tmp_path: Path) -> None:
     for found in two.run(programs.checkpoints, str(tmp_path)):
         assert all(found.values()), found
+
+
+@pytest.mark.parametrize(
+    "dims, affine, dtype", [(4, True, torch.float32), (2, False, torch.float32), (3, True, torch.float16)]
+)
+def test_batch_norm_of_all_ranks(two: Ranks, dims: int, affine: bool, dtype: torch.dtype) -> None:
+    two.run(programs.batch_norm_of_all, dims, affine, dtype)
 
 
 @pytest.mark.slow

@@ -44,6 +44,35 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=2**-4, momentum=0.5)
 
 
+def batch_norm_of_all(dims: int, affine: bool, dtype: torch.dtype) -> None:
+    """Raises unless ranks with parts of different sizes have results, gradients and statistics of the whole batch."""
+    rank, sizes = dist.get_rank(), (6,) + (5, 4, 3)[: dims - 2]
+    x = torch.randn(12, *sizes, generator=torch.Generator().manual_seed(3))
+    rows = x.split([5, 7])
+    expected = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dims - 2](6, affine=affine)
+    found = nn.SyncBatchNorm(6, affine=affine)
+    found.load_state_dict(fill(expected).state_dict())
+    found = found.to("spyre")
+    whole = x.to(dtype).float().clone().requires_grad_()
+    mine = rows[rank].to(dtype).to("spyre").requires_grad_()
+    weight = torch.arange(1, 13).view(12, *[1] * (dims - 1)) / 16  # of each row in the loss
+    outputs = expected(whole)
+    (outputs.square() * weight).sum().backward()
+    output = found(mine)
+    (output.float().square() * weight.split([5, 7])[rank].to("spyre")).sum().backward()
+    assert output.dtype == dtype and mine.grad is not None and whole.grad is not None
+    close = {} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 2**-5}  # a rounding of the input, a few of halves
+    for a, b in ((output, outputs), (mine.grad, whole.grad)):
+        torch.testing.assert_close(a.cpu().float(), b.split([5, 7])[rank], **close)
+    for name, buffer in expected.named_buffers():
+        torch.testing.assert_close(found.get_buffer(name).cpu(), buffer, rtol=1e-3, atol=1e-3)
+    for name, parameter in expected.named_parameters():
+        total = found.get_parameter(name).grad
+        assert total is not None
+        dist.all_reduce(total)
+        torch.testing.assert_close(total.cpu(), parameter.grad, rtol=2**-8, atol=2**-5)
+
+
 def part() -> tuple[torch.Tensor, torch.Tensor]:
     return batch(dist.get_rank(), dist.get_world_size())
 

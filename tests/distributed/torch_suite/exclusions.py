@@ -32,15 +32,4 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
     "takes for granted that a clock runs between two events with no work in between; that of a card does not": (
         "test_ddp_logging_data_gpu",
     ),
-    "SyncBatchNorm is made of kernels that only CUDA has (aten::batch_norm_stats and others)": (
-        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
-        "test_DistributedDataParallel_SyncBatchNorm",
-        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
-        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
-        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
-        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
-        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
-        "test_DistributedDataParallel_SyncBatchNorm_half",
-        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
-    ),
 }
