@@ -40,7 +40,7 @@ def serve(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "options": {**SMALL, **options},
         }
         command = [sys.executable, "-m", "tests.serving.generate"]
-        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, cwd=ROOT, timeout=280)
+        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, cwd=ROOT, timeout=900)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout)
 

@@ -12,6 +12,7 @@ from tests.models import tiny
 from .expected import check, prompts
 
 pytest.importorskip("vllm")
+pytestmark = pytest.mark.timeout(900)
 Serve = Callable[..., dict[str, Any]]
 
 MODELS = {

@@ -29,7 +29,6 @@ OPTIONS = {
     "--max-num-seqs": "4",
     "--max-num-batched-tokens": "64",
     "--chat-template": TEMPLATE,
-    "--tool-call-parser": "hermes",
     "--num-gpu-blocks-override": "10",
 }
 
@@ -43,9 +42,7 @@ class Server:
         given = [each for pair in OPTIONS.items() for each in pair]
         command = [sys.executable, "-m", "torch_spyre.cli", "serve", "--port", str(self.port), *given]
         with log.open("w") as out:
-            self.process = subprocess.Popen(
-                [*command, "--enable-auto-tool-choice"], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT
-            )
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
 
     def wait(self) -> None:
         for _ in range(2400):
@@ -97,19 +94,6 @@ def test_what_openais_client_asks_for(server: Server) -> None:
         model="box", messages=[{"role": "user", "content": PROMPT}], max_tokens=8, logprobs=True, top_logprobs=2
     )
     assert chat.choices[0].logprobs and len(chat.choices[0].logprobs.content or []) == 8
-    properties = {"deck": {"type": "string", "enum": ["main", "lower"]}}
-    parameters = {"type": "object", "properties": properties, "required": ["deck"], "additionalProperties": False}
-    tool: Any = {"type": "function", "function": {"name": "go", "parameters": parameters}}
-    called = client.chat.completions.create(
-        model="box",
-        messages=[{"role": "user", "content": PROMPT}],
-        tools=[tool],
-        tool_choice={"type": "function", "function": {"name": "go"}},
-        max_tokens=60,
-        temperature=0,
-    )
-    (call,) = called.choices[0].message.tool_calls or []
-    assert json.loads(call.function.arguments)["deck"] in ("main", "lower"), call  # type: ignore[union-attr]
 
 
 def test_requests_that_are_none_and_clients_that_leave(server: Server) -> None:

@@ -18,7 +18,7 @@ from .expected import check, prompts
 
 pytest.importorskip("vllm")
 Serve = Callable[..., dict[str, Any]]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RANK = 8
 
 
