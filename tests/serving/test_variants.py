@@ -16,6 +16,7 @@ from torch_spyre.models.files import BOX
 
 from .expected import check, prompts
 
+pytest.importorskip("vllm")
 Serve = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
 RANK = 8

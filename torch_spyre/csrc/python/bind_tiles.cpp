@@ -1,7 +1,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "card/card.h"
-#include "card/tiles/tile_time.h"
+#include "card/tiles.h"
 #include "python/bindings.h"
 #include "python/tile_description.h"
 #include "runtime/device/device.h"
