@@ -13,7 +13,8 @@
 #               Random programs and damages are others at every commit. Tests of the explorer need Chromium (Debian:
 #               apt-get install chromium) and are skipped without it;
 #               SHARD=i/n does a part of it, RETRY=1 what failed again; what is done stays done until the next commit;
-#               build/nightly/COMMIT has the summary, as text and as JSON, and a log for each job
+#               build/nightly/COMMIT has the summary, as text, as JSON and as a page by level with what changed
+#               since the night before, and a log for each job; LAYERS="models architectures": these alone
 # make models   whole models on the card against the CPU, their full size timed, and docs/models.md with what that showed
 # make bench    every program of benchmarks/, one after the other; writes benchmarks/RESULTS.md and docs/scaling_*.svg
 #               (one case: .venv/bin/python benchmarks/speed.py softmax); wants a machine with nothing else to do
@@ -81,7 +82,7 @@ mutation: setup
 	$(BIN)/python -m tests.mutation --count $(or $(COUNT),2000) --seed $(or $(SEED),0) $(if $(KIND),--kind $(KIND))
 
 nightly: setup
-	$(BIN)/python -m tests.nightly --shard $(or $(SHARD),1/1) --jobs $(JOBS) $(if $(RETRY),--retry)
+	$(BIN)/python -m tests.nightly $(LAYERS) --shard $(or $(SHARD),1/1) --jobs $(JOBS) $(if $(RETRY),--retry)
 
 models: setup
 	$(BIN)/python -m tests.models.tracker

@@ -1,4 +1,4 @@
-"""A tour of the device: tensors, layouts, streams, memory, and the card's modelled time."""
+"""A tour of the device: how numbers round, how tensors lie in sticks, and what happens to ops that the card lacks."""
 
 import warnings
 
@@ -30,39 +30,6 @@ def layouts() -> None:
     print("same values:", torch.equal(y.cpu(), x), "  a view:", torch.equal(y.t()[3:7, ::2].cpu(), x.t()[3:7, ::2]))
 
 
-def streams() -> None:
-    heading("Streams run side by side; time on them is the card's, the same on every run")
-    start, copied, filled = (torch.spyre.Event(enable_timing=True) for _ in range(3))
-    transfers, fills = torch.spyre.Stream(), torch.spyre.Stream()
-    host = torch.randn(2048, 4096).to(torch.float16).pin_memory()
-    card = torch.empty(2048, 4096, dtype=torch.float16, device="spyre")
-    other = torch.empty_like(card)
-    start.record(transfers)
-    with transfers:
-        card.copy_(host, non_blocking=True)
-        copied.record()
-    with fills:
-        fills.wait_event(start)
-        other.fill_(1.0)
-        filled.record()
-    torch.spyre.synchronize()
-    print(f"copy 16 MiB to the card: {start.elapsed_time(copied):7.3f} ms on {transfers}")
-    print(f"fill 16 MiB on the card: {start.elapsed_time(filled):7.3f} ms on {fills}")
-
-
-def memory() -> None:
-    heading("Memory")
-    keep = [torch.empty(1024, 1024, dtype=torch.float16, device="spyre") for _ in range(8)]
-    free, total = torch.spyre.mem_get_info()
-    print(f"allocated {torch.spyre.memory_allocated() >> 20} MiB, peak {torch.spyre.max_memory_allocated() >> 20} MiB,")
-    print(f"{free >> 30} GiB free of {total >> 30} GiB; only what was touched takes memory of this machine")
-    del keep
-    try:
-        torch.empty(10**12, dtype=torch.float16, device="spyre")
-    except torch.OutOfMemoryError as error:
-        print("asking for too much:", error)
-
-
 def fallbacks() -> None:
     heading("What the card has no kernel for yet runs on the CPU, and says so")
     with warnings.catch_warnings(record=True) as seen:
@@ -82,6 +49,4 @@ if __name__ == "__main__":
     )
     tensors()
     layouts()
-    streams()
-    memory()
     fallbacks()

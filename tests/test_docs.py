@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.interpreters import Interpreters
 
@@ -13,6 +14,13 @@ Run = Callable[[Path, Path], None]
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Pages that compile many programs, of kinds that other pages have too.
+SLOW = {
+    "docs/developers/work_division.md",
+    "docs/getting_started/first_model.md",
+    "docs/user_guide/slow.md",
+    "docs/user_guide/wrong_result.md",
+}
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<info>.*?)\s*$")
 
 # Runs in the fresh process. The blocks are compiled under the page's own name and line numbers, so a traceback and
@@ -77,7 +85,12 @@ def _run(page: Path, directory: Path, interpreters: Interpreters, monkeypatch: p
         pytest.fail(f"{done.stdout}{done.stderr}\nexit code {done.returncode}", pytrace=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def cases() -> list[ParameterSet]:
+    names = {str(page.relative_to(ROOT)): page for page in PAGES}
+    return [pytest.param(page, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, page in names.items()]
+
+
+@pytest.mark.parametrize("page", cases())
 def test_page(page: Path, tmp_path: Path, run_page: Run) -> None:
     run_page(page, tmp_path)
 

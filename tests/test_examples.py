@@ -8,7 +8,19 @@ import pytest
 
 NEEDS = {"generate": "transformers"}
 SHOWS = {"tour": "counted: {'aten::linalg_inv"}  # an op that falls back, and has not become native since
-SLOW = {"accuracy", "generate", "hints", "train_step", "what_if_card"}  # compile many programs, or time many cards
+SLOW = {  # compile many programs, or time many cards
+    "accuracy",
+    "generate",
+    "hints",
+    "one_kernel",
+    "profiling",
+    "slow_program",
+    "train_step",
+    "what_if_card",
+    "work_division",
+    "wrong_result",
+}
+MOST_LINES = 60
 EXAMPLES = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
@@ -21,3 +33,8 @@ def test_example(example):
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert SHOWS.get(example.stem, "\n") in done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_short(example):
+    assert len(example.read_text().splitlines()) < MOST_LINES

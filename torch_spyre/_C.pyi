@@ -270,13 +270,26 @@ def set_fallback_mode(mode: str) -> None: ...
 def fallback_counts() -> dict[str, int]: ...
 def reset_fallback_counts() -> None: ...
 
+class TileMemory:
+    """Memory that functions of KTIR share: arrays at addresses, and scratchpads."""
+
+    def __init__(self, regions: Sequence[tuple[int, int, Any, bool, str]]) -> None: ...
+
 class TileProgram:
     """A function of KTIR that is ready to run."""
 
     def __init__(self, description: Description) -> None: ...
-    def run(self, arguments: Sequence[int | float], regions: Sequence[tuple[int, int, Any, bool, str]]) -> None: ...
+    def run(
+        self,
+        arguments: Sequence[int | float],
+        memory: TileMemory,
+        regions: Sequence[tuple[int, int, Any, bool, str]],
+    ) -> None: ...
     def time(
-        self, arguments: Sequence[int | float], regions: Sequence[tuple[int, int, Any, bool, str]]
+        self,
+        arguments: Sequence[int | float],
+        memory: TileMemory,
+        regions: Sequence[tuple[int, int, Any, bool, str]],
     ) -> dict[str, Any]: ...
 
 # The runtime.

@@ -19,6 +19,7 @@ from .ir.ktir.source import LaunchError
 from .ktir import command_line as ktir
 from .models import run, timing
 from .models.errors import ModelError
+from .serving import bench
 from .serving import command_line as serving
 from .smi import command as smi
 
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     ktir.add_arguments(commands.add_parser("ktir", help="programs of KTIR: run, check, time, cost, print"))
     ktir.add_launch_arguments(commands.add_parser("launch", help="a folder with launch_spec.json and programs of KTIR"))
     serving.add_arguments(commands.add_parser("serve", help="a model behind OpenAI's interface, by vLLM"))
+    bench.add_arguments(commands.add_parser("serve-bench", help="a full-size model under load, in the card's time"))
     smi.add_arguments(commands.add_parser("smi", help="cards, memory, utilisation, power, processes: now, or by line"))
     diagnostics.add_arguments(commands.add_parser("replay", help="one captured kernel alone, on any number of cores"))
     return parser

@@ -191,8 +191,9 @@ def save_artifacts(
     if not artifacts_wanted():
         return None
     save_artifact(kernel_name, "loop_ir.txt", str(kernel))
-    save_artifact(kernel_name, "bundle.mlir", bundle)
+    if bundle:  # else the one text is the kernel as KTIR
+        save_artifact(kernel_name, "bundle.mlir", bundle)
     save_artifact(kernel_name, "op_specs.txt", "\n".join(map(str, specs)))
     for position, text in enumerate(texts):
-        save_artifact(kernel_name, f"sdsc_{position}.json", text)
+        save_artifact(kernel_name, f"sdsc_{position}.json" if bundle else "kernel.mlir", text)
     return _kernel_directory(kernel_name)

@@ -22,8 +22,17 @@ LOGS = {
 
 # The passes of torch_spyre._inductor.pipeline, which takes too long to import only to name them.
 PASSES = (
-    *("lowered", "resolve_aliases", "dead_code", "elide_copies", "forward_copies", "separate_overlaps", "name_dims"),
-    *("coarse_tile", "tile_products", "propagate_layouts", "keep_fold_orders", "insert_restickify", "lift_ops"),
+    *("lowered", "resolve_aliases", "dead_code", "elide_copies", "cast_gathered", "forward_copies"),
+    *(
+        "separate_overlaps",
+        "name_dims",
+        "coarse_tile",
+        "tile_products",
+        "propagate_layouts",
+        "keep_fold_orders",
+        "insert_restickify",
+        "lift_ops",
+    ),
     *("divide_work", "plan_scratchpad", "plan_memory", "build_specs"),
 )
 

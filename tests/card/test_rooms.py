@@ -6,8 +6,11 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parents[2] / "torch_spyre" / "csrc"
 CARD = SOURCES / "card"
 # Each may include itself and those before it.
-ROOMS = ["numeric", "telemetry", "memory", "clock", "engine", "program", "kernels", "fusion", "runtime", "exchange"]
-PUBLIC = {"card.h", "exchange.h", "error.h"}
+ROOMS = [
+    *("numeric", "telemetry", "memory", "clock", "engine", "program", "kernels", "fusion", "runtime"),
+    *("exchange", "tiles"),
+]
+PUBLIC = {"card.h", "exchange.h", "tiles.h", "error.h"}
 EVERYONES = {"error.h", "text.h"}
 RUNTIME_ROOMS = ["numbers", "calls", "device", "storage"]
 

@@ -21,8 +21,8 @@ CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*?$|`[^`\n]+`", re.MULTILINE | re.DOTA
 OURS = re.compile(
     r"[\"']((?:SPYRE|TORCH_SPYRE|AIU|AIUSMI|FLEX|DXP|COLL|LX|INDUCTOR_PROV)_?[A-Z0-9_]*|SENCORES|MAX_BUCKETS)[\"']"
 )
-# Names of other things, and what the runner of PyTorch's tests sets by itself (docs/developers/testing.md).
-NO_VARIABLES = {"SPYRE_BUILD_TESTS", "SPYRE_SANITIZE", "LX", "TORCH_SPYRE_ROOT"}
+# Names of other things, what the runner of PyTorch's tests sets by itself, and a name that vLLM asks for.
+NO_VARIABLES = {"SPYRE_BUILD_TESTS", "SPYRE_SANITIZE", "LX", "TORCH_SPYRE_ROOT", "SPYRE_VISIBLE_DEVICES"}
 
 
 def prose(page: Path) -> str:

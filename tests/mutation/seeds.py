@@ -244,7 +244,34 @@ def _written_out() -> list[dict[str, Any]]:
         {"name": "ring", "arguments": [4096, 4096], "steps": [{"type": "Compute", "program": {"steps": ring}}]},
         {"name": "moves", "arguments": [512, 512], "buffers": [some[:128], some[:256]], "steps": transfers},
     ]
-    return [{"description": plan, **_launched([some[:n] for n in plan["arguments"]], plan["steps"])} for plan in plans]
+    made = [{"description": plan, **_launched([some[:n] for n in plan["arguments"]], plan["steps"])} for plan in plans]
+    plan = _paged()
+    contents = [some[:n] for n in plan["arguments"][:-1]] + [bytes(plan["arguments"][-1])]  # the table names page 0
+    return [*made, {"description": plan, **_launched(contents, plan["steps"])}]
+
+
+def _paged() -> dict[str, Any]:
+    """Two requests of 1 and 3 queries over a cache of 2 pages with 16 keys each."""
+    rows = {"strides": [0, 0, 128, 128, 0, 0, 0, 0], "stick": 3}
+    keys = {"strides": [0, 0, 0, 0, 0, 0, 128, 128], "stick": 7}
+    step = {
+        "op": "paged_attention",
+        "extents": [1, 1, 4, 64, 2, 2, 16, 64],
+        "slices": [1, 1, 1, 1, 1, 1, 2, 1],
+        "constants": [0.125, 1, 8, 2.0, 0.5, 0, 1, 4, 20, 9],
+        "indirect": [{"operand": 4, "extent": 2, "stride": 2048}, {"operand": 4, "extent": 2, "stride": 2048}],
+        "operands": [
+            rows | {"argument": 0},
+            {"argument": 1, "strides": [0, 0, 128, 0, 0, 0, 0, 128], "stick": 7},
+            keys | {"argument": 2},
+            {"argument": 3, "strides": [0, 0, 0, 128, 0, 0, 128, 0], "stick": 3},
+            {"argument": 4, "strides": [0, 0, 0, 0, 128, 4, 0, 0], "format": "IEEE_INT32"},
+            {"value": 0.5},
+            {"value": 0.25},
+        ],
+    }
+    compute = {"type": "Compute", "program": {"steps": [step]}}
+    return {"name": "paged", "arguments": [512, 512, 4096, 4096, 256], "steps": [compute]}
 
 
 def _captures() -> list[dict[str, Any]]:

@@ -222,7 +222,7 @@ def ktir_program(given: Any) -> str:
         return tile_programs.run(given)
     except tile_programs.NoInput as error:
         raise Refused(str(error)) from None
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         if not tile_programs.has_place(error) or _NOT_OURS.search(str(error)):
             raise
         raise Refused(f"{type(error).__name__}: {error}") from None

@@ -75,7 +75,7 @@ def _arrays(arguments: list[Any], given: Any) -> dict[str, Any]:
         wanted = given.get(value.name) if isinstance(given, dict) else None
         match wanted:
             case [list() as shape, ("float16" | "float32" | "int32") as of] if all(type(n) is int for n in shape):
-                if not 0 < len(shape) <= 8 or any(n < 0 for n in shape) or math.prod(shape) > MOST:
+                if not 0 < len(shape) <= 8 or any(not 0 <= n <= MOST for n in shape) or math.prod(shape) > MOST:
                     raise NoInput("no shape")
                 found[value.name] = generator.integers(0, 512, shape).astype(of)
             case int() | float():

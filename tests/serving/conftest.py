@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
 ROOT = Path(__file__).parents[2]
 
 # Few and small programs: what they compute does not depend on their sizes.

@@ -12,7 +12,8 @@ from typing import Any
 def main() -> None:
     asked = json.load(sys.stdin)
     with contextlib.redirect_stdout(sys.stderr):
-        answer = generate(asked["model"], asked["prompts"], asked["sampling"], asked["options"])
+        run = embed if asked["options"].get("runner") == "pooling" else generate
+        answer = run(asked["model"], asked["prompts"], asked["sampling"], asked["options"])
     json.dump(answer, sys.stdout)
 
 
@@ -24,6 +25,7 @@ def generate(
 
     torch.spyre.fallback("error")
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
     from vllm.sampling_params import StructuredOutputsParams
 
     for each in sampling:
@@ -32,8 +34,12 @@ def generate(
         if "logit_bias" in each:
             each["logit_bias"] = {int(token): bias for token, bias in each["logit_bias"].items()}
     llm = LLM(model, **{"seed": 0, **options})
+    paths = [each.pop("adapter", None) for each in sampling]
+    adapters = [path and LoRARequest(path, number, path) for number, path in enumerate(paths, 1)]
     outputs = llm.generate(
-        [{"prompt_token_ids": prompt} for prompt in prompts], [SamplingParams(**each) for each in sampling]
+        [{"prompt_token_ids": prompt} for prompt in prompts],
+        [SamplingParams(**each) for each in sampling],
+        lora_request=adapters if any(adapters) else None,
     )
     counts = {} if options.get("disable_log_stats", True) else {m.name: m for m in llm.get_metrics()}
     return {
@@ -45,6 +51,19 @@ def generate(
         "prompt_logprobs": [_logprobs(output.prompt_logprobs) for output in outputs],
         "cached": [output.num_cached_tokens for output in outputs],
     }
+
+
+def embed(
+    model: str, prompts: list[list[int]], sampling: list[dict[str, Any]], options: dict[str, Any]
+) -> dict[str, Any]:
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    import torch
+
+    torch.spyre.fallback("error")
+    from vllm import LLM
+
+    llm = LLM(model, **{"seed": 0, **options})
+    return {"embedded": [each.outputs.embedding for each in llm.embed([{"prompt_token_ids": p} for p in prompts])]}
 
 
 def _value(counts: dict[str, Any], name: str) -> int:

@@ -11,6 +11,7 @@ from tests.models import tiny
 
 from .expected import check, prompts
 
+pytest.importorskip("vllm")
 Serve = Callable[..., dict[str, Any]]
 
 MODELS = {

@@ -9,6 +9,7 @@ import pytest
 
 from torch_spyre.models.files import BOX
 
+pytest.importorskip("vllm")
 Serve = Callable[..., dict[str, Any]]
 PROMPT = "Upon the quarter-deck, Ahab"
 WHALE = {"max_tokens": 16, "detokenize": True, "ignore_eos": False}

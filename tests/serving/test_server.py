@@ -109,7 +109,7 @@ def test_what_openais_client_asks_for(server: Server) -> None:
         temperature=0,
     )
     (call,) = called.choices[0].message.tool_calls or []
-    assert json.loads(call.function.arguments)["deck"] in ("main", "lower")  # type: ignore[union-attr]
+    assert json.loads(call.function.arguments)["deck"] in ("main", "lower"), call  # type: ignore[union-attr]
 
 
 def test_requests_that_are_none_and_clients_that_leave(server: Server) -> None:

@@ -1,6 +1,7 @@
 """What a configuration says: entries by name, forms of its fields, inputs."""
 
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +97,12 @@ def test_other_inputs(tmp_path):
     assert set(drawn.tolist()) == {3, 4}
     with pytest.raises(ConfigurationError, match="'random' is none of rand, randn"):
         tensor({"shape": [2], "init": "random"}, "cpu", torch.float32)
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("pytorch/*.yaml")), ids=lambda path: path.stem)
+def test_our_own_configurations_give_a_reason_for_what_need_not_pass(path):
+    found = load(path)
+    assert list(found.unknown()) == []
+    for each in found.test_suite_config.files:
+        assert each.unlisted_test_mode == "mandatory_success"
+        assert all(test.reason for test in each.tests if test.mode != "mandatory_success")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 
 from .. import _C
 from ..backend import compile_bundle
+from ..backend.ktir.kernels import compile_module
 from ..card import description
 from ..compile_records import timed
 from ..failures import during, note
 from ..ir import bundle, provenance
-from ..ir.op_spec import verify_all
+from ..ir.ktir import emit as ktir
+from ..ir.op_spec import OpSpec, verify_all
 from ..ir.signature import Argument
 from ..kernel_types import CompiledDescription, KernelDescription, LayoutDescription, Provenance
 from ..logging import folder_of, frontend_only, log_pass, save_artifacts
@@ -65,7 +69,8 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
         with timed("stage:emit"):
             if not config.verify:  # else the pipeline has done that
                 verify_all(plan.specs)
-            chain, texts = bundle.emit(plan.kernel.name, plan.specs)
+            as_ktir = _as_ktir(plan) if config.ktir else ""
+            chain, texts = ("", [as_ktir]) if as_ktir else bundle.emit(plan.kernel.name, plan.specs)
         note(superdsc=texts, bundle=chain)
         kernel = plan.kernel
         folder = save_artifacts(kernel.name, kernel, plan.specs, texts, chain)
@@ -76,7 +81,10 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
         )
     sizes = [plan.layouts[buffer.name].device_bytes() for buffer in (*inputs, *outputs)]
     with during("compile_backend"), timed("stage:backend"):
-        code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
+        if as_ktir:
+            code = compile_module(kernel.name, as_ktir, sizes, plan.pool_bytes)
+        else:
+            code = compile_bundle(kernel.name, texts, sizes, plan.pool_bytes, chain)
     found = _identify(code, plan)
     return {
         **code,
@@ -95,6 +103,25 @@ def _compiled(kernel: Kernel, signature: tuple[Argument, ...]) -> CompiledDescri
             for buffer in outputs
         ],
     }
+
+
+def _as_ktir(plan: Plan) -> str:
+    """The kernel as KTIR, or nothing, with a warning, where an op of it is not emitted as KTIR yet."""
+    for spec in plan.specs:
+        if why := ktir.why_not(spec):
+            _warn(why)
+            return ""
+    return ktir.emit(plan.kernel.name, [spec for spec in plan.specs if isinstance(spec, OpSpec)])
+
+
+class KtirWarning(UserWarning):
+    """A kernel that was asked for as KTIR goes to the card as SuperDSC."""
+
+
+@cache
+def _warn(why: str) -> None:
+    message = f"TORCH_SPYRE_KTIR=1: {why} is not emitted as KTIR yet; kernels with it go to the card as SuperDSC"
+    warnings.warn(message, KtirWarning, stacklevel=2)
 
 
 def _identify(code: KernelDescription, plan: Plan) -> Provenance:

@@ -63,6 +63,9 @@ plan_bound: bool = False
 # Compile as if there were no spyre_hint in the program.
 ignore_hints: bool = _flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 
+# Hand kernels to the back end as KTIR instead of SuperDSC.
+ktir: bool = _flag("TORCH_SPYRE_KTIR", False)
+
 # Verify the IR after every pass.
 verify: bool = _flag("TORCH_SPYRE_VERIFY", False)
 

@@ -55,6 +55,9 @@ def tile_of(step: Step, budget: int) -> list[int]:
         grains[-3] = int(description.constants()["pt_rows"])
     if step["op"] == "attention":  # whole rows of results, and keys by the stick
         grains[-4], grains[-3], grains[-2] = int(description.constants()["pt_rows"]), tile[-3], max(grains[-2], 64)
+    if step["op"] == "paged_attention":  # whole rows, and keys by the page
+        grains[3], grains[6], grains[7] = tile[3], tile[6], tile[7]
+        tile[4], tile[5] = 1, min(tile[5], units[5])
     for least in (grains, units):
         for i, grain in enumerate(least):
             while tile[i] > grain and 2 * footprint(step, tile) > budget:

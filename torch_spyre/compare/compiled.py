@@ -23,6 +23,7 @@ from .._inductor.errors import Unsupported
 from .._inductor.fx.lower import lower_graph
 from .._inductor.fx.recorded_kernels import KernelGraph, recording
 from .._inductor.loop_ir import from_json
+from .._inductor.loop_ir.builder import HostNumbers
 from ..execution.kernel import SpyreKernel, handled_by, run_kernel
 from .error_bounds import same
 from .judge import Judgement
@@ -70,12 +71,14 @@ class _Kernels:
         if recorded is None:  # compiled elsewhere, and called by a thread that the comparison does not see
             return run_kernel(kernel, inputs)
         backward = torch._C._current_autograd_node() is not None
+        given = tuple(each for each in inputs if on_card(each))
+        numbers = [each for each in inputs if not on_card(each)]
         with _disable_current_modes(), torch.no_grad():
-            copies = self._copies(kernel, inputs)
-            values = self._op_by_op(kernel, recorded, copies, backward)
+            copies = self._copies(kernel, given)
+            values = self._op_by_op(kernel, recorded, [*copies, *numbers], backward)
             outputs = run_kernel(kernel, inputs)
-            self._expect_bits(kernel, recorded, values, (*inputs, *outputs), backward)
-            for copy, original in zip(copies, inputs, strict=True):
+            self._expect_bits(kernel, recorded, values, (*given, *outputs), backward)
+            for copy, original in zip(copies, given, strict=True):
                 if copy is not original:
                     self.observer.reference.put(original, self.observer.reference.of(copy))
         return outputs
@@ -194,6 +197,8 @@ class _Kernels:
 
 def _input(recorded: KernelGraph, node: fx.Node, inputs: list[Tensor]) -> Any:
     found = recorded.inputs.get(node)
+    if isinstance(found, HostNumbers):
+        return torch.cat([each for each in inputs if not on_card(each)])[found.first : found.first + found.count]
     if isinstance(found, tuple):
         return _view(inputs[found[0]], found[1])
     if found is None and isinstance(fake := node.meta.get("val"), Tensor):

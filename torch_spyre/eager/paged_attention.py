@@ -1,66 +1,68 @@
-"""``torch.ops.spyre.paged_attention`` on the card, written with other ops: all pages are gathered, and masked."""
+"""``torch.ops.spyre.paged_attention``, called eagerly: a kernel of one op, which gets numbers from the host."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
-from ..ops.paged_attention import check, check_numbers
+from .._inductor.fx.lower import lower_graph
+from .._inductor.loop_ir.canonical import canonical
+from ..execution.kernel import SpyreKernel
+from ..ops.paged_attention import NAME, check
+
+_op = torch.ops.spyre.paged_attention.default
+_kernels: dict[object, SpyreKernel] = {}
+MOST_KERNELS = 256
 
 
-def paged_attention(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_table: Tensor,
-    query_starts: Tensor,
-    lengths: Tensor,
-    scale: float,
-    *,
-    causal: bool = True,
-    window: int = 0,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    alibi_slopes: Tensor | None = None,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
-) -> Tensor:
-    check(query, key_cache, value_cache, block_table, query_starts, lengths, sinks, alibi_slopes)
-    check_numbers(query, block_table, key_cache, query_starts, lengths)
-    tokens, heads, _ = query.shape
-    requests, pages = block_table.shape
-    page, group = key_cache.size(1), heads // key_cache.size(2)
-    most = pages * page
-    distance = torch.full((tokens, requests, most), math.inf)
-    for r, (begin, end) in enumerate(zip(query_starts.tolist(), query_starts.tolist()[1:], strict=False)):
-        length = int(lengths[r])
-        at = torch.arange(length - (end - begin), length)[:, None]
-        distance[begin:end, r, :length] = (torch.arange(length)[None] - at).float()
-    seen = distance <= (0 if causal else most)
-    if window:
-        seen &= distance > -window
-    distance = distance.masked_fill(~seen, 0).flatten(1).to(query.device)
-    used = (torch.arange(pages)[None] < (lengths[:, None] + page - 1) // page).to(block_table.dtype)
-    chosen = (block_table * used.to(query.device)).flatten()
-    keys, values = (
-        cache.index_select(0, chosen).flatten(0, 1).float().repeat_interleave(group, 1).transpose(0, 1) * factor
-        for cache, factor in ((key_cache, k_scale), (value_cache, v_scale))
-    )
-    scores = (query.float() * scale).transpose(0, 1) @ keys.transpose(1, 2)
-    if soft_cap:
-        scores = soft_cap * torch.tanh(scores / soft_cap)
-    if alibi_slopes is not None:
-        scores = scores + alibi_slopes.float()[:, None, None] * distance
-    scores = torch.where(seen.flatten(1).to(query.device), scores, -math.inf)
-    top = scores.amax(-1, keepdim=True)
-    if sinks is not None:
-        top = torch.maximum(top, sinks.float()[:, None, None])
-    top = torch.where(top == -math.inf, 0.0, top)
-    weights = torch.exp(scores - top)
-    total = weights.sum(-1, keepdim=True)
-    if sinks is not None:
-        total = total + torch.exp(sinks.float()[:, None, None] - top)
-    result = (weights @ values) / torch.where(total == 0, 1.0, total)
-    return result.transpose(0, 1).to(query.dtype).contiguous()
+def paged_attention(*args: Any, **kwargs: Any) -> Tensor:
+    """The op on the card. One kernel serves all numbers that its tensors of these sizes may come with."""
+    given = dict(zip((each.name for each in _op._schema.arguments), args, strict=False)) | kwargs
+    query, values, starts, lengths = (given[name] for name in ("query", "value_cache", "query_starts", "lengths"))
+    names = ("query", "key_cache", "value_cache", "block_table", "query_starts", "lengths", "sinks", "alibi_slopes")
+    check(*(given.get(name) for name in names))  # type: ignore[arg-type]
+    if not query.numel() or not values.numel() or not given["block_table"].numel():
+        return query.new_zeros((*query.shape[:2], values.size(-1)))
+    key = tuple(_described(value) for value in (*args, *sorted(kwargs.items())))
+    kernel = _kernels.get(key)
+    if kernel is None:
+        while len(_kernels) >= MOST_KERNELS:
+            del _kernels[next(iter(_kernels))]
+        kernel = _kernels[key] = _kernel(
+            args, kwargs, query.new_empty((*query.shape[:2], values.size(-1)), device="meta")
+        )
+    inputs = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor) and each.device.type != "cpu"]
+    return kernel(*inputs, starts, lengths)[0]
+
+
+def _described(value: Any) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_described, value))
+    if not isinstance(value, Tensor):
+        return value
+    return value.dtype, value.device, value.size(), () if value.device.type == "cpu" else value.stride()
+
+
+def _kernel(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> SpyreKernel:
+    graph = fx.Graph()
+
+    def node(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        made = graph.placeholder(f"arg{len(graph.nodes)}")
+        host = value.device.type == "cpu"
+        made.meta["val"] = (
+            value if host else torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+        )
+        return made
+
+    given = [node(value) for value in args], {name: node(value) for name, value in kwargs.items()}
+    call = graph.call_function(_op, tuple(given[0]), given[1])
+    call.meta["val"] = result
+    graph.output([call])
+    kernel = lower_graph(graph, NAME)
+    for each in kernel.ops:
+        each.aten = str(_op)
+    return SpyreKernel(canonical(kernel).to_json())

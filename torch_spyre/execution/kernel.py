@@ -19,6 +19,7 @@ from .._inductor.loop_ir.verify import stays_inside_inputs
 from ..caching import kernel_cache
 from ..compile_records import timed
 from ..compile_time import compiling
+from ..constants import DEVICE_NAME
 from ..failures import during
 from ..ir.signature import signature_of
 from ..kernel_types import CompiledDescription, CompiledOutput, OutputDescription
@@ -131,8 +132,10 @@ class SpyreKernel(_C.CompiledKernel):
         """Adds the variant for inputs with these layouts and offsets. A call that finds none asks for it.
 
         A kernel that stays inside its inputs is compiled for those nearest to the start of their memory that look the
-        same on the card: slices of a tensor share a variant.
+        same on the card: slices of a tensor share a variant. Inputs on the host are numbers of the launch.
         """
+        given = inputs
+        inputs = tuple(each for each in given if each.device.type == DEVICE_NAME)
         with self._lock:
             if self._may_move is None and any(tensor.storage_offset() for tensor in inputs):
                 self._may_move = stays_inside_inputs(from_json(self.text))
@@ -144,7 +147,8 @@ class SpyreKernel(_C.CompiledKernel):
             with compiling(), timed("pipeline:kernel"), logging.artifacts_in(self._artifacts):
                 plan, code = _prepared(self.text, inputs)
             if observers:
-                _tell(Prepared(self.text, inputs, (), plan, code, self.occurrences))
+                numbers = [float(n) for each in given if each.device.type != DEVICE_NAME for n in each.tolist()]
+                _tell(Prepared(self.text, inputs, numbers, plan, code, self.occurrences))
             launch = None if plan is None else Launch(plan, code, self.text, signature_of(inputs), self.occurrences)
             self.add_variant(inputs, code["inputs"], [allocation(output) for output in code["outputs"]], plan, launch)
 

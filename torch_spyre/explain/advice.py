@@ -31,7 +31,12 @@ MOST_DIVISIONS = 3  # that a kernel is timed with
 MOST_STEPS = 300  # of a kernel that is planned anew for each layout that is tried
 
 
-_FOLDED = {"scan": 1, "topk": 1, "attention": 2}  # last loops of kinds of ops, which cores cannot share
+_FOLDED = {
+    "scan": 1,
+    "topk": 1,
+    "attention": 2,
+    "paged_attention": 3,
+}  # last loops of kinds of ops, which cores cannot share
 
 
 class Advice(TypedDict, total=False):

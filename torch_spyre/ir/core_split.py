@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 # How many of the last dimensions ops of these kinds always fold.
-BY_NATURE = {"matmul": 1, "topk": 1, "attention": 2}
+BY_NATURE = {"matmul": 1, "topk": 1, "attention": 2, "paged_attention": 4}
 
 
 class Dim(NamedTuple):

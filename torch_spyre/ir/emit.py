@@ -37,7 +37,11 @@ from .op_spec_rules import (
 
 # Names of dimensions, and how products call their last ones.
 LABELS = ("mb", "x", "y", "out", "in")
-LAST_LABELS = {"matmul": ("out", "in"), "attention": ("row", "out", "key", "in")}
+LAST_LABELS = {
+    "matmul": ("out", "in"),
+    "attention": ("row", "out", "key", "in"),
+    "paged_attention": ("head", "group", "row", "out", "request", "page", "key", "in"),
+}
 # Beyond every integer of the card, and exact as a double: what stands for infinity where integers are folded.
 INTEGER_LIMIT = 2.0**62
 

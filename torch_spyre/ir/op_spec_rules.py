@@ -135,7 +135,7 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
     if inputs != row.arity + len(indices):
         yield "args", f"{row.name} takes {row.arity} inputs and {len(indices)} indices, has {inputs}"
     for position in constants:
-        if not 0 <= position < row.arity:
+        if not 0 <= position < row.arity + len(indices):
             yield "op_info.constants", f"{row.name} has no input {position} that could be a number"
     for position, name in spec.op_info.get("formats", {}).items():
         if int(position) not in constants or name not in DataFormats.__members__:
@@ -148,7 +148,10 @@ def _counts(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
             isfinite(value) and value == int(value) and abs(value) < 2**63
         ):
             yield "op_info.constants", f"input {position} is an integer, not {value}"
-    wanted = len(spec.iteration_space) + 1 if row.parameters < 0 else row.parameters
+    if row.is_paged and len(spec.iteration_space) != 8:
+        yield "iteration_space", "paged attention runs over [head, group, token, e, request, page, key, d]"
+        return
+    wanted = row.parameter_count([length for length, _ in spec.iteration_space.values()])
     given = len(spec.op_info.get("parameters", ()))
     if given != wanted:
         yield "op_info.parameters", f"{row.name} takes {wanted}, has {given}"
@@ -166,6 +169,10 @@ def _folds(spec: OpSpec, row: OpRow) -> Iterator[tuple[str, str]]:
         for name in names[-3:]:
             if loop_space(spec)[name][1] > 1:
                 yield "iteration_space", f"{name} is divided: cores do not share results or keys of a row"
+    if row.is_paged:
+        for i in (1, 2, 3, 4, 5, 7):
+            if spec.iteration_space and loop_space(spec)[names[i]][1] > 1:
+                yield "iteration_space", f"{names[i]} is divided: cores share heads and keys alone"
     if row.folds_by_choice and not folded:
         yield "op_info.reduced", f"{row.name} folds nothing"
     if spec.op_info.get("reduced") and not folded:
@@ -228,17 +235,17 @@ def _symbols(walk: ByteAccess, ranges: Mapping[str, int], field: str) -> Iterato
 def _indirection(
     spec: OpSpec, row: OpRow, walks: list[ByteAccess], extents: Mapping[int, int]
 ) -> Iterator[tuple[str, str]]:
-    table = {"gather": 0, "scatter": len(spec.args) - 1}.get(row.kind, -1)
+    last = len(spec.args) - 1
     used: set[int] = set()
     for position, walk in enumerate(walks):
         indices = {int(name[1:]) for name in walk.strides if name.startswith("@")}
-        if indices and position != table:
+        if indices and not row.is_table(position, last):
             yield f"args[{position}].device_coordinates", f"{row.name} has no indices there"
         used |= indices
     if used != set(extents):
         yield "op_info.bounds", f"has {sorted(extents)}, the indices are {sorted(used)}"
     for position in used:
-        if not 0 <= position < len(spec.args) - 1 or position == table:
+        if not 0 <= position < last or row.is_table(position, last):
             yield "op_info.bounds", f"args[{position}] cannot be an index"
         elif spec.args[position].device_dtype.name not in INTEGERS:
             yield f"args[{position}].device_dtype", f"{spec.args[position].device_dtype.name} is no index"
@@ -272,5 +279,10 @@ def _sticks(spec: OpSpec, row: OpRow, walks: list[ByteAccess]) -> Iterator[tuple
         for position, wanted in ((0, d), (1, d), (2, e), (out, e)):
             if walks[position].stick != wanted:
                 yield f"args[{position}].device_coordinates", f"attention needs sticks along {wanted}"
+    if row.is_paged and len(space) == 8:
+        e, d = list(space)[3], list(space)[7]
+        for position, wanted in ((0, d), (1, d), (2, e), (out, e)):
+            if walks[position].stick != wanted:
+                yield f"args[{position}].device_coordinates", f"paged attention needs sticks along {wanted}"
     if row.name == "restickify" and spec.args[0].device_dtype != spec.args[1].device_dtype:
         yield "args[1].device_dtype", "a restickify keeps the format"

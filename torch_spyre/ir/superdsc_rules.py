@@ -175,6 +175,11 @@ RULES: list[Rule] = [
         "must not divide the output, key and depth dimensions of attention",
     ),
     (
+        "numWkSlicesPerDim_",
+        lambda f: not f.row.is_paged or (len(f.shape) == 8 and all(f.shape[i].cores == 1 for i in (1, 2, 3, 4, 5, 7))),
+        "must divide heads and keys alone in paged attention",
+    ),
+    (
         "dataStageParam_",
         lambda f: f.op["dataStageParam_"] == {"0": per_core(f.shape)},
         "must be the points per core that follow from N_ and numWkSlicesPerDim_",
@@ -217,9 +222,9 @@ RULES: list[Rule] = [
         "indirectAccessIndexLabeledDs",
         lambda f: (
             f.op["indirectAccessIndexLabeledDs"] == [f.references[i] for i in f.indices]
-            and bool(f.indices) == (f.row.is_gather or f.row.is_scatter)
+            and bool(f.indices) == f.row.has_indices
         ),
-        "must name the index tensors that a gather or scatter uses",
+        "must name the index tensors that a gather, scatter or paged attention uses",
     ),
     ("computeOp_", lambda f: len(f.op["computeOp_"]) == 1, "must hold one operation"),
     ("computeOp_[0].opFuncName", lambda f: f.compute["opFuncName"] == f.name, "must be the op of the file"),
@@ -409,12 +414,12 @@ TENSOR_RULES: list[TensorRule] = [
                 for index in t.node["indirect_"]
             )
         ),
-        "only the first input of a gather and the output of a scatter have indices, each in [0, extent_)",
+        "only the first input of a gather, the output of a scatter, keys and values have indices, each in [0, extent_)",
     ),
     (
         "scheduleTree_[{i}].indirectAllocType_",
         lambda t: t.node["indirectAllocType_"] == (t.file.row.kind if t.node["indirect_"] else "none"),
-        "must be gather or scatter if the tensor has indirect_, otherwise none",
+        "must be the kind of the op if the tensor has indirect_, otherwise none",
     ),
     (
         "scheduleTree_[{i}].relatedIndirectAccessAlloc_",
@@ -452,5 +457,6 @@ def _number(value: Any) -> bool:
 
 def _parameter_count(file: File) -> int:
     """How many parameters the op has in the file: its own, after the start value of a fold or scan."""
-    own = len(file.dims) + 1 if file.row.parameters < 0 else file.row.parameters
-    return own + (file.row.kind in ("reduction", "scan"))
+    if file.row.is_paged and len(file.sizes) != 8:
+        return -1
+    return file.row.parameter_count(file.sizes) + (file.row.kind in ("reduction", "scan"))

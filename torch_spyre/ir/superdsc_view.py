@@ -137,7 +137,7 @@ class File:
 
     @lazy
     def indices(self) -> list[int]:
-        return sorted(index["ldsIdx_"] for node in self.nodes for index in node["indirect_"])
+        return sorted({index["ldsIdx_"] for node in self.nodes for index in node["indirect_"]})
 
     @lazy
     def constants(self) -> list[dict[str, Any]]:
@@ -254,6 +254,5 @@ class Tensor:
         return {self.stick: -sizes[self.stick] % self.elements} if self.stick else {}
 
     def may_have_indices(self) -> bool:
-        """Whether the tensor has no indices, or is the one that indices of a gather or scatter lead into."""
-        table = {"gather": 0, "scatter": len(self.file.labels) - 1}
-        return not self.node["indirect_"] or self.index == table.get(self.file.row.kind)
+        """Whether the tensor has no indices, or is one that the op's indices lead into."""
+        return not self.node["indirect_"] or self.file.row.is_table(self.index, len(self.file.labels) - 1)

@@ -75,7 +75,7 @@ class Module:
         found = self._function(function)
         shared = memory if isinstance(memory, Memory) else Memory(memory or {}, copied=found.stored != set())
         numbers, named = _bind(found, arrays)
-        found.compiled.run(numbers, [*shared.regions, *(each.region for each in named.values())])
+        found.compiled.run(numbers, shared.held, [each.region for each in named.values()])
         results: dict[Any, Any] = {} if isinstance(memory, Memory) else shared.results()
         return results | {name: each.result() for name, each in named.items()}
 
@@ -90,7 +90,7 @@ class Module:
         found = self._function(function)
         shared = memory if isinstance(memory, Memory) else Memory(memory or {}, copied=False)
         numbers, named = _bind(found, arrays)
-        return dict(found.compiled.time(numbers, [*shared.regions, *(each.region for each in named.values())]))
+        return dict(found.compiled.time(numbers, shared.held, [each.region for each in named.values()]))
 
     def _function(self, name: str) -> Function:
         if name not in self.functions:
@@ -140,14 +140,14 @@ def _bytes_of(array: Any, copied: bool) -> Array:
 
 
 class Memory:
-    """Memory that functions share, one after the other: arrays at addresses that count elements."""
+    """Memory that functions share, one after the other: arrays at addresses that count elements, and scratchpads."""
 
     def __init__(self, arrays: Mapping[int, Any], copied: bool = True) -> None:
         self._given = {
             address: _Given(array, address, True, f"the memory at {address}", copied)
             for address, array in arrays.items()
         }
-        self.regions = [each.region for each in self._given.values()]
+        self.held = _C.TileMemory([each.region for each in self._given.values()])
 
     def results(self) -> dict[int, Any]:
         """The arrays as they are now."""

@@ -34,6 +34,8 @@ import torch
 from torch import Tensor
 
 _library = torch.library.Library("spyre", "FRAGMENT")
+# Of a step of the card: numbers before those of requests, and its loop over requests.
+FIXED_NUMBERS, REQUEST_LOOP = 5, 4
 _INTEGERS = (torch.int32, torch.int64)
 NAME = "paged_attention"
 SCHEMA = (
@@ -64,12 +66,12 @@ def reference(
     check(query, key_cache, value_cache, block_table, query_starts, lengths, sinks, alibi_slopes)
     check_numbers(query, block_table, key_cache, query_starts, lengths)
     wide = torch.promote_types(query.dtype, torch.float32)
-    out = torch.zeros((*query.shape[:2], value_cache.size(-1)), dtype=wide)
+    rows: list[Tensor] = []
     page, heads = key_cache.size(1), query.size(1)
     group = heads // max(key_cache.size(2), 1)
     for request, (begin, end) in enumerate(zip(query_starts.tolist(), query_starts.tolist()[1:], strict=False)):
         length = int(lengths[request])
-        if begin == end or length == 0:
+        if begin == end:
             continue
         pages = block_table[request, : -(-length // page)].long()
         keys, values = (
@@ -93,8 +95,40 @@ def reference(
             scores = torch.cat([scores, sinks.to(wide)[:, None, None].expand(-1, end - begin, 1)], -1)
         alone = (scores == -math.inf).all(-1, keepdim=True)
         weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)[..., :length]
-        out[begin:end] = torch.einsum("hqk,khd->qhd", weights, values)
-    return out.to(query.dtype)
+        rows.append(torch.einsum("hqk,khd->qhd", weights, values))
+    left = query.size(0) - sum(each.size(0) for each in rows)
+    rows.append(torch.zeros((left, heads, value_cache.size(-1)), dtype=wide))
+    return torch.cat(rows).to(query.dtype)
+
+
+def of_step(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    sinks: Tensor | float,
+    slopes: Tensor | float,
+    *numbers: float,
+) -> Tensor:
+    """What a step of the card computes, of tensors as :func:`reference` has them: scale, causal, window, cap, factor,
+    then where the queries of requests begin and the last end, then how many keys they have."""
+    scale, causal, window, cap, factor, *rest = numbers
+    starts, lengths = rest[: table.size(0) + 1], rest[table.size(0) + 1 :]
+    return reference(
+        query,
+        keys,
+        values,
+        table,
+        torch.tensor(starts).long(),
+        torch.tensor(lengths).long(),
+        scale,
+        causal=bool(causal),
+        window=int(window),
+        soft_cap=cap,
+        sinks=sinks if isinstance(sinks, Tensor) else None,
+        alibi_slopes=slopes if isinstance(slopes, Tensor) else None,
+        v_scale=factor,
+    )
 
 
 def check(

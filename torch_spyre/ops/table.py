@@ -5,14 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import paged_attention
+
+T = TypeVar("T")
 Kind = Literal[
-    "pointwise", "reduction", "matmul", "attention", "iota", "gather", "scatter", "scan", "argreduce", "topk"
+    "pointwise",
+    "reduction",
+    "matmul",
+    "attention",
+    "paged_attention",
+    "iota",
+    "gather",
+    "scatter",
+    "scan",
+    "argreduce",
+    "topk",
 ]
 Unit = Literal["sfp", "pt"]
 Cost = Literal["stream", "special", "restickify", "reduction", "matmul", "attention", "indirect", "order"]
@@ -30,7 +43,8 @@ class OpRow:
     input and the folded dimensions (reduction, argreduce); the input and the dimension (scan); the input, k and whether
     the largest are meant (topk, along the last dimension); queries, keys, values, a mask or 0, the scale, whether row i
     attends to the keys 0 ... i alone and whether the mask is true or false (attention); sizes, start and step per
-    dimension (iota); the table and one index per leading dimension (gather), with the values in between (scatter).
+    dimension (iota); what ``paged_attention.of_step`` says (paged attention); the table and one index per leading
+    dimension (gather), with the values in between (scatter).
     """
 
     name: str
@@ -39,7 +53,7 @@ class OpRow:
     arity: int  # inputs; of gather and scatter, those besides the indices
     function: str  # the card's tile operation, "" where the step's own name says it all
     start: float | None  # what a fold begins with
-    parameters: int  # of a mean or a variance, the factor of the sum; -1: one and another per dimension
+    parameters: int  # of a mean or a variance, the factor of the sum; -1: as many as its dimensions say
     cost: Cost
     reference: Callable[..., Any]
 
@@ -62,6 +76,14 @@ class OpRow:
     @property
     def is_attention(self) -> bool:
         return self.kind == "attention"
+
+    @property
+    def is_paged(self) -> bool:
+        return self.kind == "paged_attention"
+
+    @property
+    def has_indices(self) -> bool:
+        return self.kind in ("gather", "scatter", "paged_attention")
 
     @property
     def is_iota(self) -> bool:
@@ -101,8 +123,22 @@ class OpRow:
 
     def is_table(self, position: int, last: int) -> bool:
         """Whether indices move this operand: the first one of a gather, the last one, which is the output, of a
-        scatter."""
+        scatter, keys and values of paged attention."""
+        if self.is_paged:
+            return position in (1, 2)
         return (self.is_gather and position == 0) or (self.is_scatter and position == last)
+
+    def jumps(self, position: int, last: int, indices: Sequence[T]) -> Sequence[T]:
+        """Those of an op's indices that move this operand: all, but keys and values have one each."""
+        if not self.is_table(position, last):
+            return ()
+        return indices[position - 1 : position] if self.is_paged else indices
+
+    def parameter_count(self, sizes: Sequence[int]) -> int:
+        """How many parameters it takes over loops of these sizes."""
+        if self.is_paged:
+            return paged_attention.FIXED_NUMBERS + 2 * sizes[paged_attention.REQUEST_LOOP] + 1
+        return len(sizes) + 1 if self.parameters < 0 else self.parameters
 
 
 def _folded(function: Callable[..., Tensor]) -> Callable[[Tensor, Sequence[int]], Tensor]:
@@ -267,6 +303,7 @@ _ROWS = [
     # Matrices
     OpRow("matmul", "matmul", "pt", 2, "", 0.0, 0, "matmul", torch.matmul),
     OpRow("attention", "attention", "pt", 4, "", None, 3, "attention", _attention),
+    OpRow("paged_attention", "paged_attention", "pt", 5, "", None, -1, "attention", paged_attention.of_step),
     # Positions
     OpRow("iota", "iota", "sfp", 0, "", None, -1, "stream", _iota),
     OpRow("gather", "gather", "sfp", 1, "", None, 0, "indirect", lambda table, *at: table[at]),

@@ -19,7 +19,7 @@ class SpyrePlatform(Platform):
     device_name = DEVICE_NAME
     device_type = DEVICE_NAME
     dispatch_key = "PrivateUse1"
-    dist_backend = "gloo"
+    dist_backend = "cpu:gloo,spyre:spyreccl"
     device_control_env_var = "SPYRE_VISIBLE_DEVICES"
     simple_compile_backend = "eager"  # of small functions of the host, which a request should not wait for
 
@@ -62,6 +62,18 @@ class SpyrePlatform(Platform):
     @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
         return True
+
+    @classmethod
+    def can_update_inplace(cls) -> bool:
+        return False
+
+    @classmethod
+    def get_punica_wrapper(cls) -> str:
+        return "torch_spyre.serving.lora.CardAdapters"
+
+    @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        return "torch_spyre.serving.communicator.SpyreCommunicator"
 
     @classmethod
     def check_runner_kv_caches_multi_layer(cls) -> None:

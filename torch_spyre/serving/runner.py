@@ -19,6 +19,7 @@ from .attention import CardAttention, HostTables, Step
 from .blocks import compile_blocks
 from .guard import OPTION, Guard
 from .loading import load
+from .lora import CardAdapters, adapters_of, restrict
 from .mamba import CardMamba, StateStep
 from .segments import Ladder, Segment, fitting
 
@@ -35,6 +36,11 @@ class SpyreModelRunner(CPUModelRunner):
 
     def load_model(self, load_dummy_weights: bool = False) -> None:
         self.model = load(self.vllm_config, self.card)
+        self.adapters: CardAdapters | None = None
+        if self.lora_config:
+            restrict(self.model, self.lora_config)
+            self.model = self.load_lora_model(self.model, self.vllm_config, self.device)
+            self.adapters = adapters_of(self.model)
         self.layers: dict[str, CardAttention | CardMamba] = {
             name: layer
             for name, layer in self.compilation_config.static_forward_context.items()
@@ -152,6 +158,10 @@ class SpyreModelRunner(CPUModelRunner):
         self, segment: Segment, tables: dict[str, HostTables], at: np.ndarray, places: np.ndarray, where: np.ndarray
     ) -> None:
         """Gives every layer what it needs of the step."""
+        if self.adapters is not None:
+            adapters = np.full(len(where), -1, np.int32)
+            adapters[at] = self.adapters.token_lora_indices.numpy()[places]
+            self.adapters.tokens = self._sent(adapters)
         steps: dict[tuple[int, Any], Step | StateStep] = {}
         for name, layer in self.layers.items():
             given = tables[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from .runner import SpyreModelRunner
 
 class SpyreWorker(Worker):
     def init_device(self) -> None:
+        if self.parallel_config.world_size > 1:  # so many cards, whose processes share the cores of this machine
+            size = str(self.parallel_config.local_world_size)
+            os.environ["AIU_WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = size
         self.device = torch.device(DEVICE_NAME, self.local_rank)
         device_module.set_device(self.device)
         init_worker_distributed_environment(

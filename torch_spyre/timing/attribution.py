@@ -82,7 +82,7 @@ class Row:
     @property
     def bound_by(self) -> str:
         """What most of its time is for."""
-        on_matrix_unit = self.op in ("matmul", "attention")
+        on_matrix_unit = self.op in ("matmul", "attention", "paged_attention")
         return _C.bound_by(
             on_matrix_unit, self.start_us, self.compute_us, self.memory_us, self.ring_us, self.dram_bytes
         )
@@ -181,7 +181,7 @@ def _arithmetic_us(step: CardStep) -> float:
         *_, rows, width, keys, depth = step["extents"]
         met = sum(min(keys, row + 1) for row in range(rows)) if step["constants"][1] else rows * keys
         return points / (rows * keys) * met * (1 / width + 1 / depth) / _per_us("pt_mac_per_ns") / cores
-    if step["op"] in _MOVES:
+    if step["op"] in _MOVES or step["op"] == "paged_attention":  # its rows and keys are numbers of each launch
         return 0.0
     card, operands = description.constants(), step["operands"]
     widest = operands[1] if len(operands) > 1 and "value" not in operands[1] else operands[0]

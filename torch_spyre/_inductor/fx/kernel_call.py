@@ -26,7 +26,7 @@ Made = Sequence[tuple[Sequence[int], Sequence[int], torch.dtype, torch.device]] 
 
 
 class KernelCall:
-    """A call of a kernel with its inputs; it returns the list of outputs."""
+    """A call of a kernel with its inputs, and rows of numbers on the host; it returns the list of outputs."""
 
     _inductor_lowering_function = True
 

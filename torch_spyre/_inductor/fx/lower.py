@@ -24,7 +24,9 @@ def lower_graph(graph: fx.Graph, name: str) -> Kernel:
     values: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
-            if isinstance(node.meta.get("val"), torch.Tensor):
+            if is_host_numbers(node):
+                values[node] = builder.host_numbers(node.meta["val"].size(0))
+            elif isinstance(node.meta.get("val"), torch.Tensor):
                 values[node] = input_of(builder, node)
         elif node.op == "call_function":
             values[node] = lower_node(builder, node, values)
@@ -104,6 +106,22 @@ def input_of(builder: Builder, node: fx.Node) -> Value:
     )
     builder.offsets[node.name] = integers([fake.storage_offset()])[0]
     return Value(node.name, fake.dtype, size, stride)
+
+
+def is_host_numbers(node: fx.Node) -> bool:
+    """Whether a node is a row of integers on the host, which ops take as numbers of the launch."""
+    fake = node.meta.get("val")
+    if not isinstance(fake, torch.Tensor) or fake.device.type != "cpu" or fake.dim() != 1:
+        return False
+    return fake.dtype in (torch.int32, torch.int64) and any(node in numbers_of(user) for user in node.users)
+
+
+def numbers_of(node: fx.Node) -> list[fx.Node]:
+    """The arguments of a node that are numbers of the launch."""
+    if node.target is not torch.ops.spyre.paged_attention.default:
+        return []
+    given = dict(zip(("query_starts", "lengths"), node.args[4:6], strict=False)) | dict(node.kwargs)
+    return [each for name in ("query_starts", "lengths") if isinstance(each := given.get(name), fx.Node)]
 
 
 def _check_dtype(fake: torch.Tensor) -> None:

@@ -28,7 +28,7 @@ from ..loop_ir.canonical import canonical
 from ..lowerings import inductor_prims
 from .decompositions.table import withheld_decompositions
 from .kernel_call import call_kernel, fall_back
-from .lower import input_of, tensors_of
+from .lower import input_of, is_host_numbers, numbers_of, tensors_of
 from .nodes import computes_number, copy_to_card, is_mutable, is_number, is_view, moves_devices, on_card
 from .recorded_kernels import kernel_graph, record_eager, recorders
 from .schedule_collectives import is_collective, is_wait
@@ -139,7 +139,9 @@ class _Partition:
 
     def _all_on_card(self, node: fx.Node) -> bool:
         """Whether all tensors of a node are on one card. The segment ends if its card is another one."""
-        tensors = [t for each in (node, *node.all_input_nodes) for t in tensors_of(each.meta.get("val"))]
+        numbers = numbers_of(node)
+        given = [each for each in node.all_input_nodes if each not in numbers]
+        tensors = [t for each in (node, *given) for t in tensors_of(each.meta.get("val"))]
         if any(t.device.type != DEVICE_NAME for t in tensors) or len({t.device for t in tensors}) != 1:
             return False
         if self.segment.device not in (None, tensors[0].device):
@@ -155,6 +157,10 @@ class _Partition:
         if not isinstance(meta, torch.Tensor):
             segment.values[node] = meta
             return meta
+        if is_host_numbers(node):
+            segment.values[node] = segment.builder.host_numbers(meta.size(0))
+            segment.numbers.append(node)
+            return segment.values[node]
         if node in self.views:
             base, view = self.views[node]
             root = self._value(base)
@@ -261,6 +267,7 @@ class _Partition:
             ]
         with self.graph.inserting_before(before):
             inputs = [self._new_node(segment.bases[buffer.name]) for buffer in kernel.inputs()]
+            inputs += [self._new_node(node) for node in segment.numbers]
             nodes = call_kernel(self.graph, kernel, inputs, fakes)
         return {buffer.name: node for buffer, node in zip(kernel.outputs(), nodes, strict=True)}
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from torch import fx
 from torch._ops import OpOverload
 
-from ..loop_ir.builder import Value
+from ..loop_ir.builder import HostNumbers, Value
 
 
 @dataclass(frozen=True)
 class KernelGraph:
     """The part of a graph that became one kernel.
 
-    ``inputs`` says of each placeholder which input of the kernel it is a view of, or what number it is; ``results`` of
+    ``inputs`` says of each placeholder which input of the kernel it is a view of, or what numbers it is; ``results`` of
     each node that is used outside, what view of an argument of the kernel holds it. Arguments are inputs, then outputs.
     """
 
     graph: fx.Graph
-    inputs: dict[fx.Node, tuple[int, Value] | int | float]
+    inputs: dict[fx.Node, tuple[int, Value] | HostNumbers | int | float]
     results: dict[fx.Node, tuple[int, Value]]
 
 
@@ -71,7 +71,7 @@ def kernel_graph(
 ) -> KernelGraph:
     """``values`` are what nodes are inside the kernel, ``arguments`` the names of its arguments in order."""
     graph, copies = fx.Graph(), {}
-    inputs: dict[fx.Node, tuple[int, Value] | int | float] = {}
+    inputs: dict[fx.Node, tuple[int, Value] | HostNumbers | int | float] = {}
     inside = set(nodes)
     for given in dict.fromkeys(given for node in nodes for given in node.all_input_nodes if given not in inside):
         copies[given] = graph.placeholder(given.name)

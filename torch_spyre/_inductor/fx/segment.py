@@ -32,6 +32,7 @@ class Segment:
     bases: dict[str, fx.Node] = field(default_factory=dict)  # input buffer -> the node that provides it
     owners: dict[str, fx.Node] = field(default_factory=dict)  # buffer -> the node that owns its memory, to PyTorch
     copies: dict[fx.Node, Value] = field(default_factory=dict)  # node -> its copy, if another node owns its memory
+    numbers: list[fx.Node] = field(default_factory=list)  # rows of integers on the host
     written: set[fx.Node] = field(default_factory=set)  # nodes whose memory the kernel changes
 
     def memory_of(self, node: fx.Node) -> fx.Node:

@@ -156,12 +156,12 @@ class Plan:
 
     def operands(self, op: LoopOp) -> list[Operand]:
         """The operands of an op for lifting, the output last; each along its own sticks."""
-        jumps = tuple((i.stride, i.extent) for i in op.indirect)
         found = []
         accesses = [a for a in op.ins if isinstance(a, Access)]
         for position, access in enumerate([*accesses, op.out]):
-            table = op.row.is_table(position, len(accesses))
-            found.append(self.operand(access, self.lane_loop(access, op.sizes), jumps if table else ()))
+            jumps = tuple((i.stride, i.extent) for i in op.jumps(position, len(accesses)))
+            single = op.row.is_paged and access in op.ins[4:]  # sinks and slopes, an element for each row of heads
+            found.append(self.operand(access, -1 if single else self.lane_loop(access, op.sizes), jumps))
         return found
 
     def temporary(

@@ -56,6 +56,8 @@ class _Inserter:
                 self.matmul(op)
             elif row.is_attention:
                 self.attention(op)
+            elif row.is_paged:
+                self.paged(op)
             elif row.is_pointwise and not row.is_move:
                 self.pointwise(op)
             elif row.is_reduction:
@@ -163,6 +165,42 @@ class _Inserter:
             for a, loop in zip(op.ins, (d, d, e, l), strict=True)
         ]
         self.emit(op, ins, op.out if lies(op.out, e) else None, e)
+
+    def paged(self, op: LoopOp) -> None:
+        """Queries and results are brought into sticks along their elements. A cache is not copied: it has to lie so."""
+        loops = range(len(op.sizes))
+        e, d = 3, 7
+
+        def lies(access: Access, loop: int) -> bool:
+            return self.in_sticks(access, op.sizes, loop) and all(
+                self.is_one_loop(access, op.sizes, each) for each in loops
+            )
+
+        query, keys, values, *rest = op.ins
+        assert isinstance(query, Access) and isinstance(keys, Access) and isinstance(values, Access)
+        for cache, loop in ((keys, d), (values, e)):
+            if not lies(cache, loop):
+                raise Unsupported(
+                    f"paged attention{op.where()}: a cache of [pages, page, heads, head] needs its sticks along the "
+                    f"head, and a dimension of its layout for each of its own; it lies as "
+                    f"{self.plan.layouts[cache.buffer]}"
+                )
+        query = query if lies(query, d) else self.restickified(query, op, d, whole=True)
+        table, *of_heads = rest
+        ready = replace(op, ins=(query, keys, values, table, *(self.single(each, op, e) for each in of_heads)))
+        if lies(op.out, e):
+            self.add(ready)
+        else:
+            self.emit(ready, ready.ins, None, e)
+
+    def single(self, access: Access | Constant, op: LoopOp, still: int) -> Access | Constant:
+        """An operand whose elements are looked up one by one; in sticks of their own where its loops do not stay whole.
+        ``still``: a loop along which it does not move."""
+        if isinstance(access, Constant):
+            return access
+        (*pieces,) = lift(op.sizes, [self.plan.operand(access, -1)], MANY_PIECES)
+        whole = len(pieces) == 1 and len(set(pieces[0].origins)) == len(pieces[0].origins)
+        return access if whole else self.restickified(access, op, still)
 
     def as_it_lies(self, op: LoopOp) -> LoopOp:
         """The product, or the same with its operands exchanged: C' = B' A'.

@@ -147,7 +147,19 @@ def _attention(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
     return device_op
 
 
-_LIFTED = {"matmul": _matmul, "attention": _attention}
+def _paged(plan: Plan, op: LoopOp, piece: Piece) -> DeviceOp:
+    """All loops, in their order, also those of a single point."""
+    rank = len(op.sizes)
+    device_op = DeviceOp(op, piece.counts, piece.origins, piece.operands, op.reduced, parameters=op.parameters)
+    if len(_with_last(device_op, [(i, None) for i in range(rank)])) != rank:
+        raise Unsupported("paged attention over a cache or queries whose dimensions are not those of their layout")
+    for access, operand, loop in zip(op.accesses(), piece.operands, (7, 7, 3), strict=False):
+        _along(plan, access.buffer, operand, loop)
+    _along(plan, op.out.buffer, piece.operands[-1], 3)
+    return device_op
+
+
+_LIFTED = {"matmul": _matmul, "attention": _attention, "paged_attention": _paged}
 
 
 def _set_tile_loops_apart(plan: Plan, op: DeviceOp) -> None:

@@ -132,7 +132,10 @@ def _wrong_loops(plan: Plan, op: DeviceOp) -> Iterator[str]:
     least = 1 if row.folds_by_choice else BY_NATURE.get(row.kind, 0)
     if not least <= op.reduced <= (len(op.counts) if row.folds_by_choice else least):
         yield f"{described_on_the_card(op)} folds {op.reduced} loops"
-    parameters = len(op.counts) + 1 if row.parameters < 0 else row.parameters
+    if row.is_paged and len(op.counts) != 8:
+        yield f"{described_on_the_card(op)} has {len(op.counts)} loops, not 8"
+        return
+    parameters = row.parameter_count(op.counts)
     if len(op.parameters) != parameters:
         yield f"{described_on_the_card(op)} has {len(op.parameters)} parameters, not {parameters}"
     if len(op.operands) != len(op.accesses()):
@@ -155,7 +158,7 @@ def _wrong_coordinates(plan: Plan, op: DeviceOp, position: int) -> Iterator[str]
         yield f"has steps along {len(operand.steps)} loops"
     if len(operand.tile_steps) != len(op.loop_op.tile_loops):
         yield f"has steps along {len(operand.tile_steps)} tile loops"
-    indices = len(op.loop_op.indirect) if op.loop_op.row.is_table(position, len(accesses) - 1) else 0
+    indices = len(op.loop_op.jumps(position, len(accesses) - 1))
     if len(operand.jumps) != indices:
         yield f"has {len(operand.jumps)} jumps, not {indices},"
 
@@ -175,13 +178,15 @@ def _wrong_sticks(plan: Plan, op: DeviceOp, position: int) -> Iterator[str]:
 
 def _off_the_layout(plan: Plan, op: DeviceOp, position: int) -> Iterator[str]:
     size = plan.layouts[op.accesses()[position].buffer].device_size
-    for dim, ((low, high), n) in enumerate(zip(_reached(op, op.operands[position]), size, strict=True)):
+    for dim, ((low, high), n) in enumerate(zip(_reached(op, position), size, strict=True)):
         if low < 0 or high >= n:
             yield f"goes from {low} to {high} along dimension {dim}, of {n},"
 
 
-def _reached(op: DeviceOp, operand: Coordinates) -> list[tuple[int, int]]:
-    """By device dimension: the first and the last coordinate."""
+def _reached(op: DeviceOp, position: int) -> list[tuple[int, int]]:
+    """By device dimension: the first and the last coordinate of an operand."""
+    operand = op.operands[position]
+    jumps = op.loop_op.jumps(position, len(op.operands) - 1)
     low, high = list(operand.constant), list(operand.constant)
 
     def walk(dim: int, step: int, count: int) -> None:
@@ -203,7 +208,7 @@ def _reached(op: DeviceOp, operand: Coordinates) -> list[tuple[int, int]]:
     for row, (_, count) in zip(operand.tile_steps, op.loop_op.tile_loops, strict=True):
         for dim, step in enumerate(row):
             walk(dim, step, count)
-    for index, (dim, step, along_sticks) in zip(op.loop_op.indirect, operand.jumps, strict=False):
+    for index, (dim, step, along_sticks) in zip(jumps, operand.jumps, strict=False):
         if not along_sticks:
             walk(dim, step, index.extent)
         elif step == 1:
@@ -251,11 +256,12 @@ def _other_steps_of(plan: Plan, op: DeviceOp, copies: set[str]) -> Iterator[str]
             found = {times(operand.steps[at], unit, access.strides[loop]) for access, unit, operand in walks}
             if None in found or len(found - {0}) > 1:
                 yield f"moves its operands along loop {at} otherwise than the op along its loop {loop}"
-    for access, unit, operand in walks:
+    for position, (access, unit, operand) in enumerate(walks):
         for at, row in enumerate(operand.tile_steps):
             if access.buffer not in copies and times(row, unit, access.strides[at]) not in (0, 1):
                 yield f"moves {access.buffer} along tile loop {at} otherwise than the op does"
-        for index, (dim, step, _) in zip(op.loop_op.indirect, operand.jumps, strict=False):
+        jumps = op.loop_op.jumps(position, len(walks) - 1)
+        for index, (dim, step, _) in zip(jumps, operand.jumps, strict=False):
             if index.extent > 1 and unit[dim] * step != index.stride:
                 yield f"has an index that moves {access.buffer} otherwise than that of the op"
 

@@ -49,14 +49,17 @@ def composed(access: Access, sizes: tuple[int, ...], dims: Dims, there: Access) 
     return Access(there.buffer, tuple(strides), offset)
 
 
-def composed_table(op: LoopOp, table: Access, dims: Dims, there: Access) -> tuple[LoopOp, Access] | None:
-    """The table of an op that is indexed, on the other side of a copy: the op with indices that lead there, and the
-    access. None where one of the two is not affine."""
-    strides = (*table.strides, *(index.stride for index in op.indirect))
-    sizes = (*op.sizes, *(index.extent for index in op.indirect))
+def composed_table(op: LoopOp, position: int, dims: Dims, there: Access) -> tuple[LoopOp, Access] | None:
+    """Operand ``position`` of an op, which indices move, on the other side of a copy: the op with indices that lead
+    there, and the access. None where one of the two is not affine."""
+    table, jumps = [*op.ins, op.out][position], op.jumps(position, len(op.ins))
+    assert isinstance(table, Access)
+    strides = (*table.strides, *(index.stride for index in jumps))
+    sizes = (*op.sizes, *(index.extent for index in jumps))
     found = composed(replace(table, strides=strides), sizes, dims, there)
     if found is None:
         return None
-    moved = found.strides[len(op.sizes) :]
-    indirect = tuple(replace(index, stride=stride) for index, stride in zip(op.indirect, moved, strict=True))
+    moved = iter(found.strides[len(op.sizes) :])
+    mine = {id(index) for index in jumps}
+    indirect = tuple(replace(each, stride=next(moved)) if id(each) in mine else each for each in op.indirect)
     return replace(op, indirect=indirect), replace(found, strides=found.strides[: len(op.sizes)])

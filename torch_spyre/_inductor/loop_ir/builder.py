@@ -17,7 +17,7 @@ import torch
 from ... import _C
 from ...ops.table import OPS
 from ..errors import Unsupported
-from .ir import Access, Buffer, Constant, Indirect, Kernel, LoopOp, contiguous
+from .ir import Access, Buffer, Constant, Indirect, Kernel, LoopOp, Parameter, RuntimeScalar, contiguous
 from .runtime_scalars import in_loop_ir, is_open
 
 Number = bool | int | float
@@ -116,6 +116,17 @@ def broadcast(sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class HostNumbers:
+    """A row of integers on the host, during lowering: runtime scalars of the kernel, from ``first`` on."""
+
+    first: int
+    count: int
+
+    def scalars(self) -> list[RuntimeScalar]:
+        return [RuntimeScalar(self.first + i) for i in range(self.count)]
+
+
 @dataclass
 class Builder:
     """Adds loop ops to a kernel. ``meta`` has the sizes, strides and dtype of what the current ``op`` returns."""
@@ -130,6 +141,12 @@ class Builder:
     root: Value | None = None  # for as_strided: the value whose memory its offset counts in; None: an input
     offsets: dict[str, int] = field(default_factory=dict)  # of inputs: their storage offset when they were traced
     filled: dict[str, float] = field(default_factory=dict)  # buffers that hold one number in all elements
+
+    def host_numbers(self, count: int) -> HostNumbers:
+        """The next row of numbers that a call gives."""
+        first = sum(self.kernel.numbers)
+        self.kernel.numbers = (*self.kernel.numbers, count)
+        return HostNumbers(first, count)
 
     # --- buffers
 
@@ -433,6 +450,54 @@ class Builder:
             ins,
             reduced=2,
             parameters=(in_loop_ir(scale), float(causal), float(chooses)),
+        )
+        return out
+
+    def paged_attention(
+        self,
+        q: Value,
+        keys: Value,
+        values: Value,
+        table: Value,
+        sinks: Value | None,
+        slopes: Value | None,
+        numbers: Sequence[Parameter],
+    ) -> Value:
+        """Attention over pages that a table names: ops/paged_attention.py. ``numbers``: the step's, in its order."""
+        out = self.like_meta()
+        (tokens, heads, depth), (pages, page, key_heads, width) = q.size, values.size
+        requests, most = table.size
+        group = heads // key_heads
+        sizes = (key_heads, group, tokens, width, requests, most, page, depth)
+
+        def over(value: Value, **strides: int) -> Access:
+            loops = ("head", "group", "token", "width", "request", "page", "slot", "depth")
+            return Access(value.buffer, tuple(strides.get(loop, 0) for loop in loops), value.offset)
+
+        def rows(value: Value, **more: int) -> Access:
+            token, head = value.stride[:2]
+            return over(value, head=head * group, group=head, token=token, **more)
+
+        def of_heads(value: Value | None, otherwise: float) -> Access | Constant:
+            if value is None:
+                return Constant(otherwise, torch.float32)
+            return over(value, head=value.stride[0] * group, group=value.stride[0])
+
+        self.add(
+            "paged_attention",
+            sizes,
+            rows(out, width=out.stride[2]),
+            [
+                rows(q, depth=q.stride[2]),
+                over(keys, head=keys.stride[2], slot=keys.stride[1], depth=keys.stride[3]),
+                over(values, head=values.stride[2], slot=values.stride[1], width=values.stride[3]),
+                over(table, request=table.stride[0], page=table.stride[1]),
+                of_heads(sinks, -inf),
+                of_heads(slopes, 0.0),
+            ],
+            reduced=4,
+            parameters=tuple(numbers),
+            indirect=(Indirect(3, pages, keys.stride[0]), Indirect(3, pages, values.stride[0])),
         )
         return out
 

@@ -25,6 +25,7 @@ def canonical(kernel: Kernel) -> Kernel:
         ops=[
             replace(op, out=access(op.out), ins=tuple(operand(each) for each in op.ins), nodes=()) for op in kernel.ops
         ],
+        numbers=kernel.numbers,
     )
     content = hashlib.sha256(renamed.to_json().encode()).hexdigest()
     ops = list(dict.fromkeys(op.name for op in kernel.ops))

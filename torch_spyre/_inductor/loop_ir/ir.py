@@ -118,6 +118,10 @@ class LoopOp:
         """The hints around the op, the outermost first."""
         return list(self.hints.get("scopes", ()))
 
+    def jumps(self, position: int, last: int) -> tuple[Indirect, ...]:
+        """The indices that move operand ``position``; ``last`` is that of the output."""
+        return tuple(self.row.jumps(position, last, self.indirect))
+
     def reads(self) -> list[str]:
         """Names of the buffers this op reads; a scatter also needs what its table held before."""
         names = [access.buffer for access in self.ins if isinstance(access, Access)]
@@ -126,11 +130,16 @@ class LoopOp:
 
 @dataclass
 class Kernel:
-    """Loop ops in order, and the buffers they use. Arguments in launch order: inputs, then outputs."""
+    """Loop ops in order, and the buffers they use. Arguments in launch order: inputs, then outputs.
+
+    ``numbers``: how many elements the tensors on the host have that a call gives behind the inputs. One after the
+    other they are the runtime scalars.
+    """
 
     name: str
     buffers: dict[str, Buffer]
     ops: list[LoopOp]
+    numbers: tuple[int, ...] = ()
 
     def inputs(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers.values() if buffer.kind == "input"]
@@ -173,7 +182,10 @@ class Kernel:
     def to_json(self) -> str:
         """A text from which :func:`from_json` makes the same kernel: what compiled graphs carry."""
         buffers = [{**vars(b), "dtype": _short(b.dtype)} for b in self.buffers.values()]
-        return json.dumps({"name": self.name, "buffers": buffers, "ops": [_op_fields(op) for op in self.ops]})
+        numbers = {"numbers": self.numbers} if self.numbers else {}
+        return json.dumps(
+            {"name": self.name, "buffers": buffers, "ops": [_op_fields(op) for op in self.ops], **numbers}
+        )
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}"]
@@ -291,4 +303,6 @@ def from_json(text: str) -> Kernel:
         )
         for b in given["buffers"]
     }
-    return Kernel(given["name"], buffers, [op(i, o) for i, o in enumerate(given["ops"])])
+    return Kernel(
+        given["name"], buffers, [op(i, o) for i, o in enumerate(given["ops"])], tuple(given.get("numbers", ()))
+    )

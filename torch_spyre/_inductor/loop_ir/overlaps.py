@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .ir import Access, Buffer, LoopOp
+from .ir import Access, Buffer, Indirect, LoopOp
 
 
 def overlaps(op: LoopOp) -> bool:
@@ -20,12 +20,11 @@ def moving(access: Access, op: LoopOp) -> list[int]:
     return [stride for stride, size in zip(access.strides, op.sizes, strict=True) if size > 1]
 
 
-def reached(access: Access, op: LoopOp, buffer: Buffer, is_table: bool = False) -> list[range] | None:
+def reached(access: Access, op: LoopOp, buffer: Buffer, jumps: tuple[Indirect, ...] = ()) -> list[range] | None:
     """The indices that an access may touch along each dimension of its buffer; None where it does not go along them."""
     dims = sorted(((s, n) for n, s in zip(buffer.size, buffer.stride, strict=True) if n > 1), reverse=True)
     loops = list(zip(access.strides, op.sizes, strict=True))
-    if is_table:
-        loops += [(index.stride, index.extent) for index in op.indirect]
+    loops += [(index.stride, index.extent) for index in jumps]
     rest, found = access.offset, []
     for stride, n in dims:
         first, rest = divmod(rest, stride)

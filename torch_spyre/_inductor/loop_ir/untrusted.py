@@ -19,6 +19,7 @@ from .ir import Constant, Kernel, RuntimeScalar, from_json
 MOST_OPS = 1 << 14
 MOST_BUFFERS = 1 << 16
 MOST_DIMENSIONS = 32
+MOST_NUMBERS = 1 << 16  # parameters of an op
 MOST_ELEMENTS = 1 << 40  # of a buffer, and of an iteration space
 MOST_SOURCE = 4096  # characters
 
@@ -41,7 +42,8 @@ class InvalidKernel(ValueError):
 
 def kernel_of(given: Any) -> Kernel:
     """The kernel that JSON describes, as :meth:`Kernel.to_json` writes it. Raises InvalidKernel."""
-    _fields(given, "kernel", {"name": _is_name, "buffers": _is_list(MOST_BUFFERS), "ops": _is_list(MOST_OPS)})
+    fields = {"name": _is_name, "buffers": _is_list(MOST_BUFFERS), "ops": _is_list(MOST_OPS)}
+    _fields(given, "kernel", fields | ({"numbers": _are(_is_count)} if "numbers" in given else {}))
     for position, buffer in enumerate(given["buffers"]):
         _check_buffer(buffer, f"buffer {position}")
     buffers = {buffer["name"]: buffer for buffer in given["buffers"]}
@@ -154,7 +156,7 @@ def _check_op(given: Any, where: str, buffers: dict[str, Any]) -> None:
             "out": lambda out: isinstance(out, dict),
             "ins": _is_list(64),
             "reduced": _is_count,
-            "parameters": _are(_is_number),
+            "parameters": lambda given: _is_list(MOST_NUMBERS)(given) and all(map(_is_number, given)),
             "indirect": _is_list(MOST_DIMENSIONS),
             "checked": _is_bool,
             "source": _is_source,
@@ -163,11 +165,16 @@ def _check_op(given: Any, where: str, buffers: dict[str, Any]) -> None:
         },
     )
     where = f"{where}, {given['name']}"
-    _need(prod(given["sizes"]) <= MOST_ELEMENTS, where, "sizes are too large")
-    _need(given["reduced"] <= len(given["sizes"]), where, "reduced is more than there are dimensions")
     row = OPS[given["name"]]
-    _need(len(given["ins"]) == row.arity + len(given["indirect"]), where, f"takes {row.arity} inputs and its indices")
-    _need(bool(given["indirect"]) == (row.is_gather or row.is_scatter), where, "indirect is for gathers and scatters")
+    apart = [given["sizes"][:4], given["sizes"][4:]] if row.is_paged else [given["sizes"]]  # rows do not meet all keys
+    _need(all(prod(sizes) <= MOST_ELEMENTS for sizes in apart), where, "sizes are too large")
+    _need(given["reduced"] <= len(given["sizes"]), where, "reduced is more than there are dimensions")
+    indices = 1 if row.is_paged else len(given["indirect"])
+    _need(len(given["ins"]) == row.arity + indices, where, f"takes {row.arity} inputs and its indices")
+    _need(bool(given["indirect"]) == row.has_indices, where, "indirect is for gathers, scatters and paged attention")
+    if row.is_paged:
+        _need(len(given["sizes"]) == 8 and len(given["indirect"]) == 2, where, "has 8 loops, and 2 ways of its table")
+        _need(len(given["parameters"]) == row.parameter_count(given["sizes"]), where, "has numbers for each request")
     if row.parameters >= 0:
         _need(len(given["parameters"]) in (row.parameters, 0), where, f"has {row.parameters} parameters")
     for position, operand in enumerate([*given["ins"], given["out"]]):
@@ -175,8 +182,7 @@ def _check_op(given: Any, where: str, buffers: dict[str, Any]) -> None:
         if isinstance(operand, dict) and "value" in operand and position < len(given["ins"]):
             _fields(operand, at, {"value": _is_number, "dtype": _is_dtype})
         else:
-            moved = row.is_table(position, len(given["ins"]))
-            _check_access(operand, at, given, buffers, given["indirect"] if moved else ())
+            _check_access(operand, at, given, buffers, row.jumps(position, len(given["ins"]), given["indirect"]))
     for each in given["indirect"]:
         _fields(each, f"{where}, indirect", {"operand": _is_count, "extent": _is_count, "stride": _is_integer})
         _need(set(each) == {"operand", "extent", "stride"}, where, "indirect has other fields")

@@ -18,7 +18,7 @@ from ..verification import Rule, Verified, check
 from .builder import TILE_OPS, is_integer
 from .ir import Access, Buffer, Constant, Kernel, Kind, LoopOp, RuntimeScalar
 
-_LEAST_LOOPS = {"matmul": 3, "attention": 4, "scan": 1, "topk": 2}
+_LEAST_LOOPS = {"matmul": 3, "attention": 4, "scan": 1, "topk": 2, "paged_attention": 8}
 
 
 def verify(kernel: Kernel, where: str, verified: Verified) -> None:
@@ -123,10 +123,12 @@ def _wrong_ranks(kernel: Kernel, op: LoopOp) -> Iterator[str]:
 
 def _wrong_operands(kernel: Kernel, op: LoopOp) -> Iterator[str]:
     row = op.row
-    wanted = row.arity + len(op.indirect)
+    wanted = row.arity + len({each.operand for each in op.indirect})
     if len(op.ins) != wanted:
         yield f"{described(op)} has {len(op.ins)} inputs, not {wanted}"
-    parameters = len(op.sizes) + 1 if row.parameters < 0 else row.parameters
+    if len(op.sizes) < _LEAST_LOOPS.get(row.kind, 0):
+        return
+    parameters = row.parameter_count(op.sizes)
     if len(op.parameters) != parameters:
         yield f"{described(op)} has {len(op.parameters)} parameters, not {parameters}"
 
@@ -147,9 +149,9 @@ def _written_along_folds(kernel: Kernel, op: LoopOp) -> Iterator[str]:
 
 def _wrong_indices(kernel: Kernel, op: LoopOp) -> Iterator[str]:
     row = op.row
-    if bool(op.indirect) != (row.is_gather or row.is_scatter):
+    if bool(op.indirect) != row.has_indices:
         yield f"{described(op)} has {len(op.indirect)} indices"
-    if [each.operand for each in op.indirect] != list(range(1, len(op.indirect) + 1)):
+    if [each.operand for each in op.indirect] != ([3, 3] if row.is_paged else list(range(1, len(op.indirect) + 1))):
         yield f"{described(op)} counts its indices as {[each.operand for each in op.indirect]}"
         return
     for each in op.indirect:
@@ -164,7 +166,7 @@ def _wrong_numbers(kernel: Kernel, op: LoopOp) -> Iterator[str]:
     for position, each in enumerate(op.ins):
         if not isinstance(each, Constant):
             continue
-        if not (op.row.is_pointwise or (op.row.is_attention and position == 3)):
+        if not (op.row.is_pointwise or (op.row.is_attention and position == 3) or (op.row.is_paged and position > 3)):
             yield f"{described(op)} has a number as input {position}"
         if isinstance(each.value, RuntimeScalar) or not is_integer(each.dtype):
             continue
@@ -232,8 +234,7 @@ def reached(op: LoopOp, position: int) -> tuple[int, int]:
     accesses = op.accesses()
     access = accesses[position]
     low, high = bounds(op.sizes, access.strides, access.offset)
-    if op.indirect and op.row.is_table(position, len(accesses) - 1):
-        high += sum((each.extent - 1) * each.stride for each in op.indirect)
+    high += sum((each.extent - 1) * each.stride for each in op.jumps(position, len(accesses) - 1))
     return low, high
 
 
@@ -340,8 +341,8 @@ OP_RULES = (
     Rule("an op has the inputs and parameters that the op table says", _wrong_operands),
     Rule("an op folds as many of its last loops as the op table lets it", _wrong_folds),
     Rule("a result stands still along folded loops", _written_along_folds),
-    Rule("gathers and scatters, and no other ops, have indices, which are integers", _wrong_indices),
-    Rule("only pointwise ops and the mask of attention take numbers, of their own kind", _wrong_numbers),
+    Rule("gathers and scatters, and paged attention alone besides, have indices of integers", _wrong_indices),
+    Rule("only pointwise ops, masks, sinks and slopes of attention take numbers, of their own kind", _wrong_numbers),
     Rule("numbers of a launch are counted from 0", _wrong_scalars),
     Rule("an op has a function for integers or reals as its operands are", _wrong_kinds),
     Rule("what moves bytes keeps their format", _wrong_formats),

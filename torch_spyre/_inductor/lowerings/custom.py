@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from ...ops import custom
-from ..loop_ir.builder import Builder, Number, Value
+from ..loop_ir import Parameter
+from ..loop_ir.builder import Builder, HostNumbers, Number, Value
 from . import norms, pointwise
 from .registry import lowers
 
@@ -71,6 +72,30 @@ def attention(
     scale: float = 1.0,
 ) -> Value:
     return b.attention(query, key, value, mask, causal, scale)
+
+
+@lowers(spyre.paged_attention.default)
+def paged_attention(
+    b: Builder,
+    query: Value,
+    key_cache: Value,
+    value_cache: Value,
+    block_table: Value,
+    query_starts: HostNumbers,
+    lengths: HostNumbers,
+    scale: float,
+    *,
+    causal: bool = True,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: Value | None = None,
+    alibi_slopes: Value | None = None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+) -> Value:
+    fixed = [scale * k_scale, float(causal), float(window), soft_cap, v_scale]
+    numbers: list[Parameter] = [*fixed, *query_starts.scalars(), *lengths.scalars()]
+    return b.paged_attention(query, key_cache, value_cache, block_table, sinks, alibi_slopes, numbers)
 
 
 @lowers(spyre.topkvalue.default)

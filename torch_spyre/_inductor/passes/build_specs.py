@@ -57,8 +57,7 @@ def _spec(plan: Plan, op: DeviceOp) -> OpSpec:
     accesses = op.accesses()
     args = []
     for position, (access, operand) in enumerate(zip(accesses, op.operands, strict=True)):
-        table = op.loop_op.row.is_table(position, len(accesses) - 1)
-        indices = [i.operand for i in op.loop_op.indirect] if table else []
+        indices = [i.operand for i in op.loop_op.jumps(position, len(accesses) - 1)]
         across = op.across if position == 0 else ()
         args.append(_argument(plan, access, operand, symbols, indices, position < len(accesses) - 1, across))
     space = {s: (n, cores) for s, n, cores in zip(symbols, op.counts, op.slices, strict=True)}

@@ -52,11 +52,10 @@ def _is_cast_of_table(kernel: Kernel, op: LoopOp) -> bool:
 
 def _gathered(kernel: Kernel, op: LoopOp, cast: LoopOp, source: Access) -> list[LoopOp] | None:
     """A gather from the table as it is, and the cast of what was gathered; None where that does not fit."""
-    table, name = op.ins[0], cast.out.buffer
+    name = cast.out.buffer
     if not op.row.is_gather or any(isinstance(each, Access) and each.buffer == name for each in op.ins[1:]):
         return None
-    assert isinstance(table, Access)
-    found = composed_table(op, table, dims_between(cast.sizes, cast.out, source), source)
+    found = composed_table(op, 0, dims_between(cast.sizes, cast.out, source), source)
     if found is None:
         return None
     gather, moved = found

@@ -124,7 +124,7 @@ def _apart(kernel: Kernel, op: LoopOp, copy: LoopOp) -> bool:
     """Whether an op touches none of the elements that the copy writes."""
     buffer = kernel.buffers[copy.out.buffer]
     theirs = [
-        reached(access, op, buffer, op.row.is_table(position, len(op.ins)))
+        reached(access, op, buffer, op.jumps(position, len(op.ins)))
         for position, access in enumerate((*op.ins, op.out))
         if isinstance(access, Access) and access.buffer == buffer.name
     ]
@@ -154,7 +154,7 @@ def _moved(op: LoopOp, copy: LoopOp, buffer: Buffer) -> LoopOp | None:
     for position, access in enumerate(accesses):
         if isinstance(access, Access) and access.buffer == buffer.name:
             if op.row.is_table(position, len(accesses) - 1):
-                table = composed_table(op, access, dims, copy.out)
+                table = composed_table(op, position, dims, copy.out)
                 if table is None:
                     return None
                 op, access = table

@@ -20,7 +20,7 @@ from .cost import Costs
 from .divide_products import best_product_slices, published_product_slices
 from .divisions import divisions, within_span
 from .joint_search import joint_search
-from .slicing_limits import byte_strides, jumped, most_slices, quantum_of, reach_of
+from .slicing_limits import DIVIDED_OF_PAGED, byte_strides, jumped, most_slices, quantum_of, reach_of
 
 
 def divide_work(plan: Plan) -> None:
@@ -65,7 +65,7 @@ def _wanted(plan: Plan, op: DeviceOp) -> list[int] | None:
 
 
 def _slices(plan: Plan, op: DeviceOp, costs: Costs) -> list[int]:
-    if op.loop_op.row.is_product:
+    if op.loop_op.row.is_product and not op.loop_op.row.is_paged:  # how long it takes is known at the launch
         published = config.planning == "op_by_op"
         best = published_product_slices(plan, op) if published else best_product_slices(plan, op, costs)
         if best is not None:
@@ -137,7 +137,9 @@ def _chosen(plan: Plan, op: DeviceOp) -> list[int]:
         farthest = max((abs(s[i]) * units[i] for s in wide), default=0)
         return (-farthest, i >= kept, -units[i])
 
-    if op.reduced and (row.is_reduction or row.is_matmul):
+    if row.is_paged:
+        loops = list(DIVIDED_OF_PAGED)
+    elif op.reduced and (row.is_reduction or row.is_matmul):
         loops.append(min(range(kept, len(op.counts)), key=order))
     left = plan.cores
     for i in sorted(loops, key=order):
@@ -158,7 +160,11 @@ def _within_span(plan: Plan, op: DeviceOp) -> list[DeviceOp]:
         reach = _reach(points, rows, operand) + jumped(plan, op, access, operand)
         if reach <= plan.span:
             continue
-        kept = len(op.counts) - op.reduced - {"scan": 1, "topk": 1, "attention": 2}.get(op.loop_op.row.kind, 0)
+        kept = (
+            len(op.counts)
+            - op.reduced
+            - {"scan": 1, "topk": 1, "attention": 2, "paged_attention": 3}.get(op.loop_op.row.kind, 0)
+        )
         loops = [i for i in range(kept) if points[i] > 1 and rows[i]]
         for loop in sorted(loops, key=lambda i: -abs(rows[i]) * points[i]):
             quantum = max(quantum_of(op, loop, strides), 1)

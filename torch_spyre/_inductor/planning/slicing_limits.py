@@ -9,6 +9,8 @@ from ..layout.coordinates import Coordinates
 from ..layout.device_ir import DeviceOp, Plan, ceil_div
 from ..loop_ir import Access
 
+DIVIDED_OF_PAGED = (0, 6)  # heads of keys, and the keys of a page, whose cores pass their results on
+
 
 def most_slices(count: int, units: int, quantum: int, cores: int) -> int:
     """The most cores that a loop can be divided over such that none is idle. A core takes ceil(count / cores) points,
@@ -23,6 +25,8 @@ def most_slices(count: int, units: int, quantum: int, cores: int) -> int:
 def quantum_of(op: DeviceOp, loop: int, strides: list[list[int]]) -> int:
     """How many points of a loop belong together so that no two cores write into one stick; 0: all of them."""
     if op.loop_op.row.is_attention and loop >= len(op.counts) - 3:  # each core has whole rows of results and all keys
+        return 0
+    if op.loop_op.row.is_paged and loop not in DIVIDED_OF_PAGED:
         return 0
     along = [operand.elements for operand in op.operands if operand.stick == loop]
     if along:
@@ -61,7 +65,9 @@ def jumped(plan: Plan, op: DeviceOp, access: Access, operand: Coordinates) -> in
         return 0
     steps = _dimension_bytes(plan, access)
     reach = 0
-    for index, (dim, step, along_sticks) in zip(op.loop_op.indirect, operand.jumps, strict=False):
+    position = next(i for i, each in enumerate(op.operands) if each is operand)
+    jumps = op.loop_op.jumps(position, len(op.operands) - 1)
+    for index, (dim, step, along_sticks) in zip(jumps, operand.jumps, strict=False):
         count = index.extent // operand.elements if along_sticks else index.extent
         reach += (count - 1) * step * steps[operand.tile_dim if along_sticks else dim]
     return reach

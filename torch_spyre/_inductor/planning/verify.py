@@ -54,7 +54,7 @@ def _idle_cores(plan: Plan, op: DeviceOp) -> Iterator[str]:
 def _wrongly_shared(plan: Plan, op: DeviceOp) -> Iterator[str]:
     row, kept = op.loop_op.row, len(op.counts) - op.reduced
     folded = [cores for cores in op.slices[kept:] if cores > 1]
-    if len(folded) > (row.is_reduction or row.is_matmul):
+    if len(folded) > (row.is_reduction or row.is_matmul or row.is_paged):
         yield f"{described_on_the_card(op)} is divided as {op.slices}, of which the last {op.reduced} are folded"
     if row.is_scan and op.slices and op.slices[kept - 1] > 1:
         yield f"{described_on_the_card(op)} is divided as {op.slices}, along what it scans"

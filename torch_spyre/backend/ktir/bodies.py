@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ... import _C
 from ...ir.ktir.types import Scalar
+from ...ops.table import OPS
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,9 @@ FLOATS: dict[str, Row] = {
     **_rows("math.powf:pow math.atan2:atan2", special=True),
     **_rows("math.fma:fma"),
     **_rows("spyreop.exp:exp spyreop.gelu:gelu_none spyreop.silu:silu spyreop.sigmoid:sigmoid", special=True),
-    **_rows("spyreop.tanh:tanh spyreop.log:log", special=True),
     "spyreop.softplus": Row("softplus", special=True, constants=(1.0, 20.0)),
     **_rows("spyreop.sqrt:sqrt spyreop.rsqrt:rsqrt spyreop.reciprocal:reciprocal spyreop.realdiv:div"),
     **_rows("spyreop.layernormscale:rsqrt"),
-    **_rows("spyreop.relu:relu spyreop.abs:abs spyreop.neg:neg", exact=True),
 }
 INTEGERS: dict[str, Row] = {
     **_rows("arith.addi:add arith.subi:sub arith.muli:mul arith.divsi:trunc_divide arith.remsi:fmod"),
@@ -153,7 +154,7 @@ class Body:
 def emit(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], of: Scalar) -> int | None:
     """The op's result, for elements of the types that its inputs have; None for an op that computes no elements."""
     kinds = [body.types[i] for i in inputs]
-    if name in FLOATS:
+    if name in FLOATS and "parameters" not in attributes:
         row = FLOATS[name]
         if name == "spyreop.layernormscale" and hasattr(attributes.get("eps"), "value"):
             inputs = [body.tile_op("add", [inputs[0], body.constant(attributes["eps"].value, "f32")], "f32")]
@@ -165,8 +166,27 @@ def emit(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], o
         return body.tile_op(INTEGERS[name].tile_op, inputs, of, exact=INTEGERS[name].exact)
     if name in _UNSIGNED:
         return body.other("unsigned_op", inputs, of, unsigned_op=_UNSIGNED[name])
+    if name.startswith("spyreop."):
+        return _card_op(body, name.removeprefix("spyreop."), attributes, inputs, of)
     special = _SPECIAL.get(name)
     return special(body, attributes, inputs, of) if special else None
+
+
+def _card_op(body: Body, name: str, attributes: dict[str, Any], inputs: list[int], of: Scalar) -> int | None:
+    """A pointwise op of the card's own table."""
+    row = OPS[name]
+    function = row.function or "copy"
+    parameters = [float(getattr(each, "value", each)) for each in attributes.get("parameters", [])]
+    domain = "real" if body.types[inputs[-1]] in ("f16", "sen169", "bf16", "f32", "i1") else "integer"
+    if (function, domain, len(inputs), len(parameters)) not in _tile_ops():
+        return None
+    facts = {"constants": parameters} if parameters else {}
+    return body.tile_op(function, inputs, of, special=row.cost == "special", **facts)
+
+
+@cache
+def _tile_ops() -> set[tuple[str, str, int, int]]:
+    return {(name, domain, arity, constants) for name, arity, domain, _, constants in _C.tile_ops()}
 
 
 def _ceil_signed(body: Body, _: dict[str, Any], inputs: list[int], of: Scalar) -> int:

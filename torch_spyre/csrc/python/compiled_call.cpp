@@ -3,6 +3,7 @@
 #include "python/compiled_call.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/DynamicCast.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -104,6 +105,15 @@ std::shared_ptr<const Variant> find(CompiledKernel& kernel, const Tensors& tenso
   return variants.front();
 }
 
+void append_numbers(const at::Tensor& tensor, std::vector<double>& numbers) {
+  TORCH_CHECK_TYPE(tensor.dim() == 1 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false),
+                   "a kernel takes rows of integers from the host, not ", tensor.scalar_type(), tensor.sizes());
+  const auto* at = static_cast<const char*>(tensor.const_data_ptr());
+  const int64_t step = tensor.stride(0) * static_cast<int64_t>(tensor.element_size());
+  for (int64_t i = 0; i < tensor.size(0); ++i)
+    numbers.push_back(static_cast<double>(c10::fetch_and_cast<int64_t>(tensor.scalar_type(), at + i * step)));
+}
+
 Tensors tensors_in(PyObject* tuple) {
   Tensors tensors;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
@@ -129,11 +139,20 @@ py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
   return tuple;
 }
 
-InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
+// The elements of tensors on the host are numbers of the launch.
+InlineVector<at::Tensor> run(PyObject* self, const Tensors& given) {
+  Tensors tensors;
+  std::vector<double> numbers;
+  for (const at::Tensor* each : given) {
+    if (each->is_cpu())
+      append_numbers(*each, numbers);
+    else
+      tensors.push_back(each);
+  }
   MovedArguments places = places_of(kernel_in(self), tensors);
   std::shared_ptr<const Variant> variant = find(kernel_in(self), tensors, places);
   if (!variant) {
-    py::handle(self).attr("prepare")(in_python(tensors));
+    py::handle(self).attr("prepare")(in_python(given));
     places = places_of(kernel_in(self), tensors);
     variant = find(kernel_in(self), tensors, places);
     TORCH_CHECK(variant, "the inputs of a kernel were given another layout while it was compiled");
@@ -154,7 +173,7 @@ InlineVector<at::Tensor> run(PyObject* self, Tensors& tensors) {
   InlineVector<int64_t> shifts;
   for (const MovedArgument& place : places) shifts.push_back(place.shift);
   shifts.resize(tensors.size());
-  launch_jobplan(variant->plan, tensors, {}, shifts);
+  launch_jobplan(variant->plan, tensors, numbers, shifts);
   host_op.reset();
   if (PyList_GET_SIZE(listeners) > 0) notify_listeners(variant->launch);
   return made;

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "card/tiles/tile_program.h"
+#include "card/tiles.h"
 
 namespace torch_spyre {
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ...ops.table import OPS
+
 Form = Literal[
     "elementwise",  # %r = op %a, %b : T
     "cast",  # %r = op %a : T to U
@@ -56,7 +58,6 @@ _ROWS = [
     *_all("elementwise", 3, "float", "math.fma"),
     *_all("elementwise", 1, "float", "spyreop.exp spyreop.gelu spyreop.silu spyreop.sigmoid spyreop.softplus"),
     *_all("elementwise", 1, "float", "spyreop.sqrt spyreop.rsqrt spyreop.reciprocal spyreop.layernormscale"),
-    *_all("elementwise", 1, "float", "spyreop.tanh spyreop.log spyreop.relu spyreop.abs spyreop.neg"),
     *_all("elementwise", 2, "float", "spyreop.realdiv"),
     *_all("structured", 2, "", "linalg.matmul linalg.matmul_transpose_a linalg.matmul_transpose_b linalg.batch_matmul"),
     *_all("structured", 2, "", "linalg.batch_matmul_transpose_a linalg.batch_matmul_transpose_b linalg.matvec"),
@@ -84,7 +85,10 @@ _ROWS = [
     *_all("own", -1, "", "ktdp.inter_tile_consume"),
 ]
 
-OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+# What the compiler emits beyond the dialect's own: every pointwise op of the card, by its name.
+_CARD = [Operation(f"spyreop.{row.name}", "elementwise", row.arity) for row in OPS.values() if row.is_pointwise]
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in (*_CARD, *_ROWS)}
 
 SHORT_NAMES = {"return": "func.return", "call": "func.call"}  # as they may be written without a dialect
 

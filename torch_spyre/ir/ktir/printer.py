@@ -110,6 +110,8 @@ def _rest(op: Op, *known: str) -> str:
 def _elementwise(p: _Printer, op: Op, _: str) -> str:
     source = op.operands[-1].type
     of = types(op.operands[:1]) + f", {source}" if op.name == "arith.select" else str(source)
+    if op.name.startswith("spyreop.") and any(v.type != source for v in op.operands):
+        of = types(op.operands)
     arrow = f" -> {op.results[0].type}" if op.results[0].type != source else ""
     return f"{op.name} {p.listed(op.operands)}{_rest(op)} : {of}{arrow}"
 

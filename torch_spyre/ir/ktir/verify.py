@@ -160,7 +160,7 @@ def _elementwise(op: Op) -> None:
         return
     _same_shapes(op)
     if op.name.startswith("spyreop."):
-        _require(all(e.is_float for e in elements), "takes floats")
+        _require(not row.kind or all(e.is_float for e in elements), "takes floats")
         return
     _require(len(set(values)) == 1, "operands have different element types")
     _kind(row.kind, values[0])

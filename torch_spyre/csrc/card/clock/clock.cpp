@@ -181,6 +181,17 @@ StepTime Clock::step(const Work& work, Begin begin) const {
   StepTime time;
   if (begin != Begin::in_lx)
     time.begin_ns = 1000 * hardware_[begin == Begin::next_iteration ? "turn_fixed_us" : "step_fixed_us"];
+  for (const Work& part : work.parts) {
+    StepTime own;
+    staged(part, own);
+    time.compute_ns += own.compute_ns;
+    time.matrix_ns += own.matrix_ns;
+    time.memory_ns += own.memory_ns;
+    time.total_ns += own.total_ns + hardware_["psum_ns_per_element_hop"] * (part.partial - 1) * part.area;
+    time.bytes_read += own.bytes_read;
+    time.bytes_written += own.bytes_written;
+  }
+  if (!work.parts.empty()) return time;
   if (!work.stages.empty()) {
     staged(work, time);
   } else if (work.unit == Work::Unit::matrix) {

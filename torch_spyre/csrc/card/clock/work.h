@@ -42,6 +42,8 @@ struct Work {
   enum class Batch { none, outside, next_to_sticks } batch = Batch::none;
   // What a core does one after the other between its loads and its stores, with tiles in LX.
   std::vector<Work> stages{};
+  // What the card does one after the other, each with loads, stages and stores of its own.
+  std::vector<Work> parts{};
 };
 
 // Data moved by all cores: so many bytes from one place of device memory to another, in long runs.

@@ -45,6 +45,7 @@ class OperandRows {
       access_.decode(to + point - first, at + strides_[axis].at(point), run, strides_[axis].step());
     });
   }
+  void decode_integers(int64_t* to, int64_t at) const { access_.decode(to, at, 1, 0); }
   void encode(const float* from, int64_t at, size_t axis, int64_t count) const {
     even_runs(0, count, count, {&strides_[axis]}, [&](int64_t point, int64_t run) {
       access_.encode(from + point, at + strides_[axis].at(point), run, strides_[axis].step());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "card/program/limits.h"
+#include "card/program/paged_step.h"
 
 namespace spyre {
 
@@ -134,12 +135,24 @@ size_t folded_dimensions(const Step& step) {
       return 1;
     case OpCode::attention:
       return 2;
+    case OpCode::paged_attention:
+      return paged::kRank - paged::kRequest;
     default:
       return 0;
   }
 }
 
 int indexed_operand(const Step& step) { return step.op == OpCode::gather ? 1 : step.op == OpCode::scatter ? 0 : -1; }
+
+std::span<const Indirect> indices_of(const Step& step, size_t operand) {
+  if (step.op == OpCode::paged_attention) {
+    if (operand != paged::kKey && operand != paged::kValue) return {};
+    const size_t which = operand == paged::kKey ? 0 : 1;
+    return which < step.indirect.size() ? std::span(step.indirect).subspan(which, 1) : std::span<const Indirect>();
+  }
+  if (static_cast<int>(operand) != indexed_operand(step)) return {};
+  return step.indirect;
+}
 
 bool updates_written(const Step& step) { return step.op == OpCode::scatter && step.function != "copy"; }
 
@@ -169,8 +182,7 @@ std::pair<int64_t, int64_t> reach(const Step& step, size_t index, const Dims& po
     in_sticks |= along;
   };
   for (size_t i = 0; i < points.size(); ++i) go(points[i], operand.strides[i], in_sticks_along(operand, i));
-  if (static_cast<int>(index) == indexed_operand(step))
-    for (const Indirect& indirect : step.indirect) go(indirect.extent, indirect.stride, indirect.stick);
+  for (const Indirect& indirect : indices_of(step, index)) go(indirect.extent, indirect.stride, indirect.stick);
   return {low, high + (in_sticks ? kStickBytes : element_bytes(operand.format))};
 }
 
@@ -284,12 +296,51 @@ void touch_by_index(const Step& step, int core, size_t operand, const std::vecto
   }
 }
 
+// What the rows of a core's heads read in the pages that the table names, and the entries that name them.
+void touch_pages(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases,
+                 const std::function<void(const Nest&)>& body) {
+  using namespace paged;
+  const Operand &touched = step.operands[operand], &table = step.operands[kTable];
+  const CoreRange heads = ranges_of(step, core)[kHead];
+  const int64_t page = step.extents[kSlot], element = element_bytes(touched.format);
+  if (heads.count == 0) return;
+  for (const Request& request : requests_of(step)) {
+    const auto [first, unused] = keys_of(step, request, request.begin);
+    const auto [lowest, last] = keys_of(step, request, request.end - 1);
+    for (int64_t i = std::min(first, lowest) / page; i * page < last; ++i) {
+      const int64_t at = table.offset / element_bytes(table.format) + distance(table, kRequest, request.index) +
+                         distance(table, kPage, i);
+      if (operand == kTable) {
+        Nest entry;
+        entry.offset[0] = at;
+        body(entry);
+        continue;
+      }
+      const Indirect& leads = indices_of(step, operand)[0];
+      const int64_t which = index_at(bases[kTable], table.format, at);
+      if (which < 0 || which >= leads.extent) return;
+      Step part = step;  // the keys of one page that the request has, of the core's heads
+      part.slices.assign(kRank, 1);
+      part.extents[kHead] = heads.count;
+      part.extents[kSlot] = std::min(page, last - i * page);
+      for (const size_t axis : {kGroup, kToken, kRequest, kPage}) part.extents[axis] = 1;
+      for (Nest& nest : nests_of(part, {&touched}, 0, 0, kRank, Offsets::with)) {
+        nest.offset[0] += distance(touched, kHead, heads.begin) + which * leads.stride / element;
+        std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
+        body(nest);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void for_each_touched(const Step& step, int core, size_t operand, const std::vector<std::byte*>& bases,
                       const std::function<void(const Nest&)>& body) {
   if (step.operands[operand].is_constant()) return;
   if (static_cast<int>(operand) == indexed_operand(step)) return touch_by_index(step, core, operand, bases, body);
+  const bool by_page = operand == paged::kKey || operand == paged::kValue || operand == paged::kTable;
+  if (step.op == OpCode::paged_attention && by_page) return touch_pages(step, core, operand, bases, body);
   for (Nest& nest : nests_of(step, {&step.operands[operand]}, core, 0, step.extents.size(), Offsets::with)) {
     std::erase_if(nest.loops, [](const Loop& loop) { return loop.stride[0] == 0; });
     body(nest);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,10 @@ namespace spyre {
 
 // How many of the last dimensions are folded.
 size_t folded_dimensions(const Step& step);
-// The operand whose address the indices of `indirect` move, or -1.
+// The operand of which indices choose each element, or -1.
 int indexed_operand(const Step& step);
+// The indices that move the address of an operand.
+std::span<const Indirect> indices_of(const Step& step, size_t operand);
 // Whether the written operand is read too.
 bool updates_written(const Step& step);
 // The points of each dimension that a core takes, all but the last.

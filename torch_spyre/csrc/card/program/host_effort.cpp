@@ -53,6 +53,8 @@ void HostEffort::add(const Step& step) {
     const double wide = extent(kWidth) + extent(kDepth), rows = points_of(step) / extent(kWidth) / extent(kDepth);
     multiplications += beyond(rows * wide, elements_in_reach(step, kOut) / extent(kWidth) *
                                                elements_in_reach(step, kKey) / extent(kDepth) * wide);
+  } else if (step.op == OpCode::paged_attention) {
+    // Rows and keys that meet all have elements of their own, or entries of the table.
   } else {
     double elements = 0;
     for (size_t i = 0; i < step.operands.size(); ++i) elements += elements_in_reach(step, i);

@@ -27,9 +27,10 @@ struct JobPlan {
   std::vector<int64_t> allocations;  // device memory of the plan itself: arguments after the caller's
   std::vector<std::string> buffers;  // initial contents of the host buffers
   std::vector<JobStep> steps;
-  Picoseconds time = -1;  // as in Program
-  Usage usage{};          // as in Program
-  int numbers = 0;        // as in Program
+  Picoseconds time = -1;         // as in Program
+  Usage usage{};                 // as in Program
+  int numbers = 0;               // as in Program
+  bool time_of_numbers = false;  // the time follows from them; settled by Card::prepare
   // What begins by reading an argument that the launch before ended by writing takes longer; settled by Card::prepare.
   std::vector<std::pair<int, Picoseconds>> fresh;  // argument, how much longer
   int last_written = -1;                           // argument; -1: none

@@ -153,9 +153,9 @@ bool reads_written(const Step& step, size_t index, bool same_memory, Tries* shar
     return false;  // scratchpad() checks that a copy does not write where it reads from other cores
   const Dims points = written.in_lx() ? points_per_core(step) : step.extents;
   // These ops read all of an input for a part of the result, in an order of their own.
-  const bool to_table = indexed_operand(step) == 0, from_table = static_cast<int>(index) == indexed_operand(step);
-  const bool anywhere =
-      step.op == OpCode::matmul || step.op == OpCode::attention || step.op == OpCode::topk || to_table || from_table;
+  const bool to_table = indexed_operand(step) == 0, from_table = !indices_of(step, index).empty();
+  const bool anywhere = step.op == OpCode::matmul || step.op == OpCode::attention ||
+                        step.op == OpCode::paged_attention || step.op == OpCode::topk || to_table || from_table;
   const size_t kept = written_dimensions(step);
   std::vector<Term> others, differences;
   bool anyhow = anywhere || !same_placement(written, read);
@@ -173,9 +173,9 @@ bool reads_written(const Step& step, size_t index, bool same_memory, Tries* shar
       add(to, from);
   }
   bool along_index = false;
-  for (const Indirect& indirect : step.indirect) {
-    if (!to_table && !from_table) break;
-    const int64_t lanes = indirect.stick ? elements_per_stick(step.operands[indexed_operand(step)].format) : 1;
+  const size_t table = to_table ? 0 : index;
+  for (const Indirect& indirect : indices_of(step, table)) {
+    const int64_t lanes = indirect.stick ? elements_per_stick(step.operands[table].format) : 1;
     const Progression ways{(indirect.extent + lanes - 1) / lanes, indirect.stride}, none{1, 0};
     add(to_table ? ways : none, from_table ? ways : none);
     along_index |= indirect.stick;

@@ -4,6 +4,7 @@
 
 #include "card/error.h"
 #include "card/program/attention_step.h"
+#include "card/program/paged_step.h"
 
 namespace spyre {
 
@@ -22,6 +23,7 @@ constexpr OpRow kOps[] = {
     {OpCode::reduce, "reduce", 2},
     {OpCode::matmul, "matmul", 3},
     {OpCode::attention, "attention", attention::kOperands},
+    {OpCode::paged_attention, "paged_attention", paged::kOperands},
     {OpCode::iota, "iota", 0},
     {OpCode::gather, "gather", 0},
     {OpCode::scatter, "scatter", 0},

@@ -26,6 +26,8 @@ namespace spyre {
 //                     O and V are in sticks along e, Q and K along d; the mask may be the constant 0. constants: the
 //                     scale of the scores; 1 where row i attends to the keys 0 ... i alone; 1 where the mask is true or
 //                     false, and not added
+//   paged_attention   O, Q, K, V, table, sinks, slopes over extents [head, group, token, width, request, page, slot,
+//                     depth]: kernels/paged_attention.h says what it computes, program/paged_step.h what its fields are
 //   iota              written; the value at a point is constants[0] + dot(point, constants[1...])
 //   gather            written, table, indices ...; `indirect` says where an index leads in the table
 //   scatter           table (written), values, indices ...; `function`: copy, or a two-input tile operation
@@ -44,6 +46,7 @@ enum class OpCode {
   reduce,
   matmul,
   attention,
+  paged_attention,
   iota,
   gather,
   scatter,

@@ -19,16 +19,18 @@ bool goes_on_in_lx(const Step& step) {
   return std::any_of(step.operands.begin() + 1, step.operands.end(), [](const Operand& o) { return o.in_lx(); });
 }
 
+Clock::Begin begin_of(const Step& step) {
+  if (step.next_iteration) return Clock::Begin::next_iteration;
+  return goes_on_in_lx(step) ? Clock::Begin::in_lx : Clock::Begin::fresh;
+}
+
 }  // namespace
 
 std::vector<StepTime> step_times(const Program& program, const Clock& clock) {
   std::vector<StepTime> times;
   const Step* before = nullptr;
   for (const Step& step : program.steps) {
-    const Clock::Begin begin = step.next_iteration   ? Clock::Begin::next_iteration
-                               : goes_on_in_lx(step) ? Clock::Begin::in_lx
-                                                     : Clock::Begin::fresh;
-    times.push_back(clock.step(work_of(step, before), begin));
+    times.push_back(clock.step(work_of(step, before), begin_of(step)));
     before = &step;
   }
   return times;
@@ -61,6 +63,18 @@ void add(Usage& sum, const Usage& more) {
   sum.bytes_to_host += more.bytes_to_host;
 }
 
+Usage negated(const Usage& usage) {
+  Usage less;
+  less.busy_ps = -usage.busy_ps;
+  less.matrix_ps = -usage.matrix_ps;
+  less.vector_ps = -usage.vector_ps;
+  less.memory_ps = -usage.memory_ps;
+  less.ring_ps = -usage.ring_ps;
+  less.bytes_read = -usage.bytes_read;
+  less.bytes_written = -usage.bytes_written;
+  return less;
+}
+
 }  // namespace
 
 Usage usage_of(const Program& program, const Clock& clock) {
@@ -84,6 +98,26 @@ Usage usage_of(const JobPlan& plan, const Clock& clock) {
     if (step.type != JobStep::Type::H2D && step.type != JobStep::Type::D2H) continue;
     const auto direction = step.type == JobStep::Type::H2D ? Direction::from_host : Direction::to_host;
     add(sum, usage_of_transfer(static_cast<int64_t>(plan.buffers[step.buffer].size()), direction, clock));
+  }
+  return sum;
+}
+
+bool time_of_numbers(const Step& step) { return step.op == OpCode::paged_attention; }
+
+Usage usage_with_numbers(const JobPlan& prepared, const JobPlan& launched, const Clock& clock) {
+  Usage sum = prepared.usage;
+  for (size_t at = 0; at < prepared.steps.size(); ++at) {
+    if (!prepared.steps[at].program || prepared.steps[at].program == launched.steps[at].program) continue;
+    const std::vector<Step>&before = prepared.steps[at].program->steps, &now = launched.steps[at].program->steps;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (!time_of_numbers(now[i])) continue;
+      const Step* const last = i ? &now[i - 1] : nullptr;
+      const Clock::Begin begin = begin_of(now[i]);
+      Usage gone;
+      add(gone, clock.step(work_of(before[i], last), begin));
+      add(sum, clock.step(work_of(now[i], last), begin));
+      add(sum, negated(gone));
+    }
   }
   return sum;
 }

@@ -14,6 +14,10 @@ std::vector<StepTime> step_times(const Program& program, const Clock& clock);
 Usage usage_of(const Program& program, const Clock& clock);
 // Of a plan whose programs have theirs.
 Usage usage_of(const JobPlan& plan, const Clock& clock);
+// Whether the time of a step follows from the numbers of a launch.
+bool time_of_numbers(const Step& step);
+// The same plan with the numbers of a launch: its time and usage.
+Usage usage_with_numbers(const JobPlan& prepared, const JobPlan& launched, const Clock& clock);
 // Of a copy over PCIe: between host and card, or from another card.
 enum class Direction { from_host, to_host };
 Usage usage_of_transfer(int64_t bytes, Direction direction, const Clock& clock);

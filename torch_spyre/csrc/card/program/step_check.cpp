@@ -8,6 +8,7 @@
 #include "card/program/core_split.h"
 #include "card/program/index_step.h"
 #include "card/program/limits.h"
+#include "card/program/paged_step.h"
 #include "card/program/step_ops.h"
 #include "card/text.h"
 
@@ -38,6 +39,8 @@ void StepCheck::shape() const {
   if (operand_count(step.op)) count_operands(operand_count(step.op));
   if (step.operands.empty()) refuse("operands", std::string(name(step.op)) + " needs an operand to write to");
   if (step.op == OpCode::matmul && rank < 3) refuse("extents", "needs m, n and k");
+  if (step.op == OpCode::paged_attention)
+    if (const auto wrong = paged::check_sizes(step)) refuse(wrong->first, wrong->second);
   if (step.op == OpCode::attention && rank < attention::kRows) refuse("extents", "needs q, e, l and d");
   if (step.op == OpCode::attention && step.constants.size() != attention::kConstants)
     refuse("constants", "needs the scale, 1 for causal rows and 1 for a mask of bools (otherwise 0), has " +
@@ -63,7 +66,8 @@ void StepCheck::sizes() const {
   few("extents", rank, limits::kDimensions);
   few("operands", step.operands.size(), limits::kOperands);
   few("indirect", step.indirect.size(), limits::kOperands);
-  few("constants", step.constants.size(), limits::kDimensions + 1);
+  const bool of_requests = step.op == OpCode::paged_attention;
+  few("constants", step.constants.size(), of_requests ? size_t{limits::kNumbers} : limits::kDimensions + 1);
 }
 
 void StepCheck::iteration_space() const {
@@ -104,6 +108,8 @@ void StepCheck::constants() const {
   if (step.op == OpCode::reduce && domain_of(step.operands[1].format) == Domain::integer &&
       !(std::abs(step.constants[0]) < 0x1p63))
     refuse("constants", "a fold of integers cannot start from " + std::to_string(step.constants[0]));
+  if (step.op == OpCode::paged_attention)
+    if (const auto wrong = paged::check_numbers(step)) refuse(wrong->first, wrong->second);
   if (!is_indexed(step.op)) return;
   if (const auto wrong = check_indexed(step)) refuse(wrong->first, wrong->second);
 }

@@ -13,7 +13,7 @@ namespace spyre {
 using limits::kAddresses;
 
 void StepCheck::indices() const {
-  if (indexed_operand(step) < 0 && !step.indirect.empty())
+  if (indexed_operand(step) < 0 && step.op != OpCode::paged_attention && !step.indirect.empty())
     refuse("indirect", std::string(name(step.op)) + " takes no indices");
   for (const Indirect& indirect : step.indirect) {
     if (indirect.operand < 2 || indirect.operand >= static_cast<int>(step.operands.size()))
@@ -29,7 +29,7 @@ void StepCheck::constant(size_t index, const std::string& field) const {
   const Operand& operand = step.operands[index];
   if (index == 0) refuse(field, "a constant cannot be written");
   const bool mask = step.op == OpCode::attention && index == attention::kMask;
-  if (step.op != OpCode::elementwise && !mask && !is_indexed(step.op))
+  if (step.op != OpCode::elementwise && step.op != OpCode::paged_attention && !mask && !is_indexed(step.op))
     refuse(field, std::string(name(step.op)) + " reads memory, not a constant");
   if (operand.stick != -1) refuse(field, "a constant has no stick dimension");
   if (!value_fits(operand)) refuse(field, std::to_string(operand.value) + " is no integer");
@@ -49,7 +49,7 @@ void StepCheck::operand(size_t index, const std::string& field) const {
       refuse(field, "a stride is not a multiple of the element's " + text(bytes) + " bytes");
     if (way > kAddresses || way < -kAddresses) refuse(field, "extent and stride lead beyond the card's address space");
   }
-  sticks(operand, static_cast<int>(index) == indexed_operand(step), field);
+  sticks(operand, !indices_of(step, index).empty(), field);
   if (operand.across_cores() && operand.core_strides.size() != rank)
     refuse(field, "needs one core stride per extent, has " + text(operand.core_strides.size()) + " for " + text(rank));
 }
@@ -107,8 +107,7 @@ void StepCheck::scratchpad(size_t index, const std::string& field) const {
   const auto [low, high] = reach(step, index, points_in_lx(step, index));
   if (low < 0 || high > limits.lx_bytes)
     refuse(field, "reaches bytes [" + text(low) + ", " + text(high) + ") of LX, which has " + text(limits.lx_bytes));
-  if (static_cast<int>(index) == indexed_operand(step))
-    refuse(field, "the table of indices must be in device memory, not in LX");
+  if (!indices_of(step, index).empty()) refuse(field, "the table of indices must be in device memory, not in LX");
   const Operand &operand = step.operands[index], &written = step.operands[0];
   if (index && written.in_lx() &&
       (operand.across_cores() || operand.offset != written.offset || operand.strides != written.strides)) {

@@ -1,5 +1,6 @@
 // What operations ask of their operands and constants. Indexed ones are in index_step.cpp.
 #include "card/program/attention_step.h"
+#include "card/program/paged_step.h"
 #include "card/program/step_check.h"
 #include "card/program/step_ops.h"
 #include "card/text.h"
@@ -24,6 +25,9 @@ void StepCheck::operation() const {
       return matrix_product();
     case OpCode::attention:
       return attention_operands();
+    case OpCode::paged_attention:
+      if (const auto wrong = paged::check(step)) refuse(wrong->first, wrong->second);
+      return;
     default:  // check_indexed() does these
       return;
   }

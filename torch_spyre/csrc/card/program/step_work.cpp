@@ -6,6 +6,7 @@
 
 #include "card/program/attention_step.h"
 #include "card/program/core_split.h"
+#include "card/program/paged_step.h"
 
 namespace spyre {
 
@@ -185,14 +186,69 @@ double share_of_keys(const Step& step, size_t q, const Dims& points) {
   return most / (static_cast<double>(points[q]) * length);
 }
 
+// Queries and keys of one core that attention brings together.
+struct AttentionPart {
+  double rows, all_rows;  // heads that share keys are rows of one product; of one core, and of all
+  double batch;           // heads of keys
+  double keys, width, depth;
+  double met;              // the share of all pairs of rows and keys
+  double tiles;            // of keys, after which results are scaled down
+  int64_t restickified;    // bytes of keys in sticks along the depth
+  Work::Batch kind;        // how heads lie
+  double passes, special;  // over scores: additions, and special functions besides exp
+  double stick;            // elements
+};
+
 // Two products, and what the vector unit does with their scores in fp32: the mask is added and the largest found in one
 // pass, weights are taken in another and summed; results are scaled down between two tiles of keys, and divided in the
-// end. Heads that share keys are rows of one product.
+// end.
+void add_attention(const AttentionPart& part, Work& work) {
+  const double lanes = static_cast<double>(elements_per_stick(DataFormat::IEEE_FP32));
+  const double scores = part.batch * part.rows * part.keys / lanes * part.met;
+  const auto product_of = [&](double columns, double depth, int64_t restickified_bytes) {
+    Work stage;
+    stage.unit = Work::Unit::matrix;
+    stage.traffic = {in_lx(true), in_lx(false), in_lx(false, restickified_bytes)};
+    stage.restickifies_b = restickified_bytes > 0;
+    stage.batch = part.kind;
+    stage.rows = part.rows;
+    stage.all_rows = part.all_rows;
+    stage.multiplications = part.batch * part.rows * columns * depth * part.met;
+    stage.area = part.rows * columns;
+    stage.depth = depth;
+    return stage;
+  };
+  const auto vector_of = [&](double sticks, std::vector<Traffic> read, bool special = false) {
+    Work stage;
+    stage.sticks = sticks;
+    stage.traffic = {in_lx(true)};
+    stage.traffic.insert(stage.traffic.end(), read.begin(), read.end());
+    stage.special = special;
+    return stage;
+  };
+  const auto fold_of = [&](double sticks) {
+    Work stage = vector_of(sticks, {in_lx(false)});
+    stage.folds_lanes = true;
+    return stage;
+  };
+  const auto by_the_stick = [](double count, double stick) { return std::ceil(count / stick) * stick; };
+  work.stages.push_back(product_of(by_the_stick(part.keys, lanes), part.depth, part.restickified));
+  for (int i = 0; i < static_cast<int>(part.special); ++i)
+    work.stages.push_back(vector_of(scores, {in_lx(false)}, true));
+  for (int i = 0; i < static_cast<int>(part.passes); ++i)
+    work.stages.push_back(vector_of(scores, {in_lx(false), in_lx(false)}));
+  work.stages.push_back(fold_of(scores));
+  work.stages.push_back(vector_of(scores, {in_lx(false), splat_in_lx()}, true));
+  work.stages.push_back(fold_of(scores));
+  work.stages.push_back(product_of(by_the_stick(part.width, part.stick), part.keys, 0));
+  const double results = part.tiles * part.batch * part.rows * part.width / lanes;
+  work.stages.push_back(vector_of(results, {in_lx(false), splat_in_lx()}));
+}
+
 void fill_attention(const Step& step, const Dims& points, Work& work) {
   using namespace attention;
   const size_t rank = points.size(), q = rank - kRows;
-  const auto length = static_cast<double>(points[rank - kLength]), width = static_cast<double>(points[rank - kWidth]),
-             depth = static_cast<double>(points[rank - kDepth]);
+  const auto length = static_cast<double>(points[rank - kLength]);
   double rows = static_cast<double>(points[q]), all_rows = static_cast<double>(step.extents[q]), batch = 1;
   for (size_t i = 0; i < q; ++i) {
     if (!moves(step.operands[kKey], i) && !moves(step.operands[kValue], i)) {
@@ -208,45 +264,93 @@ void fill_attention(const Step& step, const Dims& points, Work& work) {
         work.batch = Work::Batch::next_to_sticks;
   }
   work.all_rows = all_rows;
-  const double lanes = static_cast<double>(elements_per_stick(DataFormat::IEEE_FP32));
-  const double met = share_of_keys(step, q, points), scores = batch * rows * length / lanes * met;
-  const auto product_of = [&](double columns, double depth, int64_t restickified_bytes) {
-    Work stage;
-    stage.unit = Work::Unit::matrix;
-    stage.traffic = {in_lx(true), in_lx(false), in_lx(false, restickified_bytes)};
-    stage.restickifies_b = restickified_bytes > 0;
-    stage.batch = work.batch;
-    stage.rows = rows;
-    stage.all_rows = all_rows;
-    stage.multiplications = batch * rows * columns * depth * met;
-    stage.area = rows * columns;
-    stage.depth = depth;
-    return stage;
+  add_attention({.rows = rows,
+                 .all_rows = all_rows,
+                 .batch = batch,
+                 .keys = length,
+                 .width = static_cast<double>(points[rank - kWidth]),
+                 .depth = static_cast<double>(points[rank - kDepth]),
+                 .met = share_of_keys(step, q, points),
+                 .tiles = step.tile.empty() ? 1 : std::ceil(length / static_cast<double>(step.tile[rank - kLength])),
+                 .restickified = points[rank - kLength] > 1 ? work.cores * stick_bytes(step, kKey, points) : 0,
+                 .kind = work.batch,
+                 .passes = step.operands[kMask].is_constant() ? 0.0 : 1.0,
+                 .special = 0,
+                 .stick = static_cast<double>(elements_per_stick(step.operands[kOut].format))},
+                work);
+}
+
+// Requests one after the other, each on all cores: heads are divided over some, the keys of each page over the others,
+// which pass their results on. Keys and values are loaded as they come, once for as many rows as a core has room for.
+void fill_paged(const Step& step, const Dims& points, Work& work) {
+  using namespace paged;
+  const auto bytes_of = [&](size_t operand, size_t axis, double count) {
+    const DataFormat format = step.operands[operand].format;
+    const int64_t stick = elements_per_stick(format);
+    return static_cast<int64_t>(count) * ((step.extents[axis] + stick - 1) / stick * kStickBytes);
   };
-  const auto vector_of = [&](double sticks, std::vector<Traffic> read) {
-    Work stage;
-    stage.sticks = sticks;
-    stage.traffic = {in_lx(true)};
-    stage.traffic.insert(stage.traffic.end(), read.begin(), read.end());
-    return stage;
+  const auto read = [&](size_t operand, int64_t bytes) {
+    Traffic stream = work.traffic[operand];
+    stream.bytes = stream.in_lx ? 0 : bytes;
+    return stream;
   };
-  const auto fold_of = [&](double sticks) {
-    Work stage = vector_of(sticks, {in_lx(false)});
-    stage.folds_lanes = true;
-    return stage;
-  };
-  const auto by_the_stick = [](double count, double stick) { return std::ceil(count / stick) * stick; };
-  const int64_t restickified = points[rank - kLength] > 1 ? work.cores * stick_bytes(step, kKey, points) : 0;
-  work.stages.push_back(product_of(by_the_stick(length, lanes), depth, restickified));
-  if (!step.operands[kMask].is_constant()) work.stages.push_back(vector_of(scores, {in_lx(false), in_lx(false)}));
-  work.stages.push_back(fold_of(scores));
-  work.stages.push_back(vector_of(scores, {in_lx(false), splat_in_lx()}));
-  work.stages.back().special = true;
-  work.stages.push_back(fold_of(scores));
-  const auto stick = static_cast<double>(elements_per_stick(step.operands[kOut].format));
-  work.stages.push_back(product_of(by_the_stick(width, stick), length, 0));
-  const double tiles = step.tile.empty() ? 1 : std::ceil(length / static_cast<double>(step.tile[rank - kLength]));
-  work.stages.push_back(vector_of(tiles * batch * rows * width / lanes, {in_lx(false), splat_in_lx()}));
+  const auto heads = static_cast<double>(step.extents[kHead]), own = static_cast<double>(points[kHead]),
+             group = static_cast<double>(step.extents[kGroup]);
+  const int64_t page = step.extents[kSlot], sharing = step.slices[kSlot];
+  int64_t room = step.extents[kToken];  // tokens whose rows a core holds at a time
+  if (!step.tile.empty())
+    room = std::max<int64_t>(
+        1, step.tile[kHead] * step.tile[kGroup] * step.tile[kToken] / (points[kHead] * step.extents[kGroup]));
+  for (const Request& request : requests_of(step)) {
+    Work part;
+    part.cores = work.cores;
+    part.unit = Work::Unit::matrix;
+    const double rows = static_cast<double>(request.rows()) * group;
+    double met = 0, loaded = 0;  // pairs of a query and a key; keys, each as often as it is loaded
+    int64_t begin = request.length, end = 0;
+    for (int64_t first = request.begin; first < request.end; first += room) {
+      int64_t from = request.length, to = 0;
+      for (int64_t token = first; token < std::min(first + room, request.end); ++token) {
+        const auto [low, high] = keys_of(step, request, token);
+        met += static_cast<double>(high - low);
+        from = std::min(from, low);
+        to = std::max(to, high);
+      }
+      loaded += static_cast<double>(to - from);
+      begin = std::min(begin, from);
+      end = std::max(end, to);
+    }
+    const int64_t pages = (end + page - 1) / page - begin / page;
+    const auto keys = static_cast<double>(std::min(end - begin, pages * points[kSlot]));
+    const double tokens = static_cast<double>(request.rows());
+    part.traffic = {
+        read(kOut, bytes_of(kOut, kWidth, heads * rows)), read(kQuery, bytes_of(kQuery, kDepth, heads * rows)),
+        read(kKey, bytes_of(kKey, kDepth, heads * loaded)), read(kValue, bytes_of(kValue, kWidth, heads * loaded))};
+    part.traffic[0].written = true;
+    part.traffic[kQuery].share = static_cast<int>(sharing);
+    part.all_rows = rows;
+    const bool apart = step.extents[kHead] > 1;
+    add_attention({.rows = rows,
+                   .all_rows = rows,
+                   .batch = own,
+                   .keys = keys,
+                   .width = static_cast<double>(step.extents[kWidth]),
+                   .depth = static_cast<double>(step.extents[kDepth]),
+                   .met = met / (tokens * static_cast<double>(end - begin)),
+                   .tiles = std::ceil(keys / static_cast<double>(page)),
+                   .restickified = bytes_of(kKey, kDepth, heads * loaded),
+                   .kind = apart ? Work::Batch::outside : Work::Batch::none,
+                   .passes = step.operands[kSlopes].is_constant() ? 0.0 : 1.0,
+                   .special = step.constants[kCap] != 0 ? 1.0 : 0.0,
+                   .stick = static_cast<double>(elements_per_stick(step.operands[kOut].format))},
+                  part);
+    part.partial = static_cast<int>(std::min(end - begin, sharing));
+    part.area = own * rows * static_cast<double>(step.extents[kWidth] + 2);  // and the largest score, and the sum
+    work.parts.push_back(std::move(part));
+  }
+  if (!work.parts.empty()) return;
+  work.parts.emplace_back();
+  work.parts.back().all_rows = 1;
 }
 
 // Bytes that are contiguous both where they come from and where they go, for one core.
@@ -294,6 +398,10 @@ Work work_of(const Step& step, const Step* before) {
     case OpCode::attention:
       work.unit = Work::Unit::matrix;
       fill_attention(step, points, work);
+      return work;
+    case OpCode::paged_attention:
+      work.unit = Work::Unit::matrix;
+      fill_paged(step, points, work);
       return work;
     case OpCode::copy:
     case OpCode::fill:

@@ -116,15 +116,14 @@ std::vector<Box> boxes_of(const Step& step, size_t index, const Dims& points) {
   Box rest{operand.offset, element, {}};
   for (size_t i = 0; i < points.size(); ++i)
     if (operand.stick != static_cast<int>(i)) add_level(rest, operand.strides[i], points[i]);
-  if (static_cast<int>(index) == indexed_operand(step))
-    for (const Indirect& indirect : step.indirect) {
-      if (!indirect.stick) {
-        add_level(rest, indirect.stride, indirect.extent);
-        continue;
-      }
-      add_level(rest, indirect.stride, (indirect.extent + stick - 1) / stick);
-      rest.width = kStickBytes;
+  for (const Indirect& indirect : indices_of(step, index)) {
+    if (!indirect.stick) {
+      add_level(rest, indirect.stride, indirect.extent);
+      continue;
     }
+    add_level(rest, indirect.stride, (indirect.extent + stick - 1) / stick);
+    rest.width = kStickBytes;
+  }
   if (operand.stick < 0) return {normal(std::move(rest))};
   const int64_t along = points[operand.stick], whole = along / stick, left = along % stick;
   std::vector<Box> boxes;

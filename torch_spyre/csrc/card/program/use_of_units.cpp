@@ -3,11 +3,22 @@
 #include <algorithm>
 
 #include "card/program/core_split.h"
+#include "card/program/paged_step.h"
 
 namespace spyre {
 
 double matrix_multiplications(const Step& step) {
   if (step.op == OpCode::matmul) return static_cast<double>(product(step.extents));
+  if (step.op == OpCode::paged_attention) {
+    const auto extent = [&](size_t axis) { return static_cast<double>(step.extents[axis]); };
+    double met = 0;
+    for (const paged::Request& request : paged::requests_of(step))
+      for (int64_t token = request.begin; token < request.end; ++token) {
+        const auto [first, last] = paged::keys_of(step, request, token);
+        met += static_cast<double>(last - first);
+      }
+    return extent(paged::kHead) * extent(paged::kGroup) * met * (extent(paged::kWidth) + extent(paged::kDepth));
+  }
   if (step.op != OpCode::attention) return 0;
   const size_t rank = step.extents.size();
   const auto rows = static_cast<double>(step.extents[rank - 4]), width = static_cast<double>(step.extents[rank - 3]);

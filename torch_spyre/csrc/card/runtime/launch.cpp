@@ -6,6 +6,7 @@
 #include "card/card.h"
 #include "card/error.h"
 #include "card/memory/shadow.h"
+#include "card/program/program_time.h"
 #include "card/runtime/job.h"
 
 namespace spyre {
@@ -133,8 +134,16 @@ void Card::launch(std::shared_ptr<const JobPlan> plan, std::vector<Held> argumen
     throw InvalidProgram("'" + plan->name + "' takes " + std::to_string(plan->numbers) + " numbers, " +
                          std::to_string(numbers.size()) + " were given");
   const SubmissionObserver observer = submission_observer.load(std::memory_order_relaxed);
-  const std::shared_ptr<const JobPlan> observed = observer ? plan : nullptr;  // without the numbers of this launch
-  if (plan->numbers) plan = std::make_shared<const JobPlan>(with_numbers(*plan, numbers));
+  std::shared_ptr<const JobPlan> observed = observer ? plan : nullptr;  // without the numbers of this launch
+  if (plan->numbers) {
+    auto launched = std::make_shared<JobPlan>(with_numbers(*plan, numbers));
+    if (plan->time_of_numbers) {
+      launched->usage = usage_with_numbers(*plan, *launched, clock_);
+      launched->time = launched->usage.busy_ps;
+      if (observer) observed = launched;
+    }
+    plan = std::move(launched);
+  }
   if (const auto memory = same_memory(arguments); !memory.empty())
     for (const JobStep& step : plan->steps)
       if (step.program) check_same_memory(*step.program, limits_, memory);

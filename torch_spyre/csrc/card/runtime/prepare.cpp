@@ -6,6 +6,7 @@
 #include "card/fusion/fusion_group.h"
 #include "card/kernels/matmul_tasks.h"
 #include "card/program/core_split.h"
+#include "card/program/program_time.h"
 #include "card/program/uninitialized_reads.h"
 
 namespace spyre {
@@ -80,6 +81,9 @@ std::shared_ptr<const JobPlan> Card::prepare(JobPlan plan) const {
   plan.time = plan.usage.busy_ps;
   settle_neighbours(plan, clock_);
   plan.numbers = numbers_of(plan);
+  for (const JobStep& step : plan.steps)
+    if (step.program)
+      plan.time_of_numbers |= std::any_of(step.program->steps.begin(), step.program->steps.end(), time_of_numbers);
   plan.written = written_by(plan);
   plan.reach = reach_of(plan);
   plan.undefined = undefined_in_allocations(plan);

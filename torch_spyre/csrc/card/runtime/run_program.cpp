@@ -14,6 +14,7 @@
 #include "card/kernels/copy_fill.h"
 #include "card/kernels/index_ops.h"
 #include "card/kernels/matmul_tasks.h"
+#include "card/kernels/paged_attention.h"
 #include "card/memory/shadow.h"
 #include "card/numeric/float_environment.h"
 #include "card/program/core_split.h"
@@ -123,6 +124,10 @@ void Card::run_step(const Program& program, size_t index, const std::vector<Held
   };
   if (step.op == OpCode::attention) {
     const AttentionTasks tasks(step, bases);
+    return run_tasks([&](int64_t task) { tasks.run(task); }, tasks.size());
+  }
+  if (step.op == OpCode::paged_attention) {
+    const PagedAttentionTasks tasks(step, bases);
     return run_tasks([&](int64_t task) { tasks.run(task); }, tasks.size());
   }
   if (step.op == OpCode::matmul)

@@ -1,13 +1,43 @@
 #include "card/tiles/core.h"
 
+#include <algorithm>
+
 namespace spyre::tiles {
 
 void refuse(const Instruction& at, const std::string& why) { throw InvalidProgram(at.where + ": " + why); }
 
+Memories::Memories(std::vector<Region> regions) : regions_(std::move(regions)) {
+  std::stable_sort(regions_.begin(), regions_.end(),
+                   [](const Region& a, const Region& b) { return a.address < b.address; });
+  int64_t end = INT64_MIN;
+  for (const Region& each : regions_) furthest_.push_back(end = std::max(end, each.address + each.elements));
+}
+
+const Region* Memories::find(int64_t address, int64_t element_bytes) const {
+  const auto after = std::upper_bound(regions_.begin(), regions_.end(), address,
+                                      [](int64_t a, const Region& region) { return a < region.address; });
+  const Region* found = nullptr;
+  for (size_t i = size_t(after - regions_.begin()); i-- > 0 && furthest_[i] > address;) {
+    const Region& each = regions_[i];
+    if (address - each.address >= each.elements) continue;
+    if (each.element_bytes == element_bytes) return &each;
+    found = &each;
+  }
+  return found;
+}
+
+void Memories::make_scratchpads(size_t cores, size_t bytes) {
+  while (scratchpads_.size() < cores) {
+    auto* memory = static_cast<std::byte*>(std::calloc(bytes, 1));
+    if (!memory) throw OutOfMemory("no memory for the scratchpads of " + std::to_string(cores) + " cores");
+    scratchpads_.emplace_back(memory);
+  }
+}
+
 namespace {
 
-constexpr int64_t kMostSteps = int64_t{1} << 26;
-constexpr double kMostElements = 0x1p38;
+constexpr int64_t kMostSteps = int64_t{1} << 23;
+constexpr double kMostElements = 0x1p34;
 
 const char* kind_of(const Value& value) {
   constexpr const char* kNames[] = {"nothing", "an integer",     "a real",  "a tile",
@@ -80,7 +110,7 @@ void Core::work(const Instruction& at, double more) {
   elements += more;
   if (++steps > kMostSteps || elements > kMostElements)
     refuse(at, "the program does not end within " + std::to_string(kMostSteps) +
-                   " instructions, or 2^38 elements, of a core");
+                   " instructions, or 2^34 elements, of a core");
 }
 
 }  // namespace spyre::tiles

@@ -1,10 +1,11 @@
 // One core at work on a tile program: its slots, its scratchpad, and what it did, for the clock.
 #pragma once
 
-#include <map>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "card/error.h"
@@ -21,12 +22,34 @@ struct Region {
   std::string name;
 };
 
+// Regions by address, and the scratchpads of all cores: what functions that run one after the other share.
+class Memories {
+ public:
+  Memories() = default;
+  explicit Memories(std::vector<Region> regions);
+
+  const std::vector<Region>& regions() const { return regions_; }
+  // The region with an element of this address: of several one with elements of so many bytes. Null: there is none.
+  const Region* find(int64_t address, int64_t element_bytes) const;
+  // Zeros before anything is written. Cores ask for them before they run.
+  std::byte* scratchpad(size_t core) const { return core < scratchpads_.size() ? scratchpads_[core].get() : nullptr; }
+  void make_scratchpads(size_t cores, size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::vector<Region> regions_;
+  std::vector<int64_t> furthest_;  // the end of all regions up to this one
+  std::vector<std::unique_ptr<std::byte, Free>> scratchpads_;
+};
+
 // What all cores of a launch share.
 struct Launch {
   const TileProgram& program;
-  std::vector<Region> regions;  // by address
-  bool values = true;           // false: only the time is wanted; tiles have shapes and no contents that matter
-  std::vector<std::vector<std::byte>> scratchpads;  // by core, where the program has views of them
+  Memories& memory;    // that outlives the launch
+  Memories arguments;  // arrays that are given to this launch alone
+  bool values = true;  // false: only the time is wanted; tiles have shapes and no contents that matter
 };
 
 // What a core asks of the card's units at one instruction, summed up over its iterations.
@@ -39,10 +62,20 @@ struct Use {
 // One box of memory that a core reads or writes.
 struct Traffic {
   const Instruction* at;
-  int region;           // -1: a scratchpad of another core, or this one's
-  int64_t first, last;  // bytes from the region's begin
+  const Region* region;  // null: a scratchpad of another core, or this one's
+  int64_t first, last;   // bytes from the region's begin
   int64_t bytes, run;
   bool written;
+};
+
+// Elements of memory that a core reads or writes, where several cores may.
+struct Touched {
+  const Instruction* at;
+  const Region* region;
+  int64_t offset, element;                              // bytes
+  std::vector<std::pair<int64_t, int64_t>> dimensions;  // how many, how many bytes apart
+  bool written;
+  int64_t meetings;  // of the cores before
 };
 
 struct Core {
@@ -51,6 +84,8 @@ struct Core {
   std::vector<Value> slots;
   std::vector<Use> uses;  // by instruction
   std::vector<Traffic> traffic;
+  std::vector<Touched> touched;
+  int64_t meetings = 0;
   int64_t steps = 0;
   double elements = 0;
 

@@ -5,6 +5,7 @@
 
 #include "card/tiles/body.h"
 #include "card/tiles/futures.h"
+#include "card/tiles/races.h"
 
 namespace spyre::tiles {
 
@@ -111,7 +112,7 @@ void run_produce(Core& core, const Instruction& at) {
     for (size_t g = 0; g < body.arguments.size() && g < group.size(); ++g) core.put(body.arguments[g], group[g]);
     run_block(core, body);
     Tile partial = core.tile(at, body.results.at(0));
-    core.traffic.push_back({&at, -1, 0, 0, partial.elements() * bytes_of(partial.type),
+    core.traffic.push_back({&at, nullptr, 0, 0, partial.elements() * bytes_of(partial.type),
                             partial.elements() * bytes_of(partial.type), true});
     std::lock_guard lock(to.future->mutex);
     to.future->partials[group][core.id] = std::move(partial);
@@ -176,8 +177,8 @@ void run_consume(Core& core, const Instruction& at) {
       refuse(at, "a partial of the shape " + text_of(result.shape) + " does not make " + text_of(shape));
     result.shape = shape;
   }
-  core.traffic.push_back(
-      {&at, -1, 0, 0, result.elements() * bytes_of(result.type), result.elements() * bytes_of(result.type), false});
+  core.traffic.push_back({&at, nullptr, 0, 0, result.elements() * bytes_of(result.type),
+                          result.elements() * bytes_of(result.type), false});
   core.put(at.out[0], std::move(result));
 }
 
@@ -265,6 +266,7 @@ class Together {
   }
 
   void parallel(const Cores& cores, const std::function<void(Core&)>& body) {
+    for (Core* core : cores) ++core->meetings;
     std::vector<std::exception_ptr> errors(cores.size());
     each_core_(int64_t(cores.size()), [&](int64_t i) {
       try {
@@ -367,6 +369,7 @@ Outcome run(Launch& launch, const std::vector<Argument>& arguments, const EachCo
     for (const std::exception_ptr& error : errors)
       if (error) std::rethrow_exception(error);
   }
+  if (launch.values) check_races(outcome.cores);
   return outcome;
 }
 

@@ -18,15 +18,14 @@ struct Memory {
   int64_t bytes = 0;           // of the region
   int64_t base = 0;            // of the view within it, in bytes
   int64_t element = 1;
-  int region = -1;
+  const Region* region = nullptr;
 };
 
 Memory memory_of(Core& core, const Instruction& at, const View& view, bool written) {
   Memory memory{&view};
   memory.element = bytes_of(view.type);
   if (view.lx_core >= 0) {
-    auto& scratchpad = core.launch.scratchpads.at(size_t(view.lx_core));
-    memory.begin = scratchpad.data();
+    memory.begin = core.launch.memory.scratchpad(size_t(view.lx_core));
     memory.bytes = core.launch.program.lx_bytes;
     if (view.base < 0 || view.base >= memory.bytes / memory.element)
       refuse(at, "a view in the scratchpad begins at element " + std::to_string(view.base) + ", beyond its " +
@@ -34,15 +33,11 @@ Memory memory_of(Core& core, const Instruction& at, const View& view, bool writt
     memory.base = view.base * memory.element;
     return memory;
   }
-  const std::vector<Region>& regions = core.launch.regions;
-  const auto holds = [&](const Region& r) { return r.address <= view.base && view.base - r.address < r.elements; };
-  const Region* found = nullptr;
-  for (const Region& each : regions)
-    if (holds(each) && (!found || (found->element_bytes != memory.element && each.element_bytes == memory.element)))
-      found = &each;
+  const Region* found = core.launch.arguments.find(view.base, memory.element);
+  if (!found) found = core.launch.memory.find(view.base, memory.element);
   if (!found) refuse(at, "no memory is mapped at element " + std::to_string(view.base) + ", where a view begins");
   if (written && !found->writable) refuse(at, "a store into " + found->name + ", which is not to be written");
-  memory.region = int(found - regions.data());
+  memory.region = found;
   memory.begin = found->data;
   memory.bytes = found->elements * found->element_bytes;
   memory.base = (view.base - found->address) * memory.element;
@@ -119,9 +114,14 @@ class Mover {
     return true;
   }
 
+  // Whether cores may write there at all.
+  bool shared(const Memory& memory) const {
+    return memory.region && memory.region->writable && core_.launch.program.cores > 1;
+  }
+
   void check(const Memory& memory, int64_t low, int64_t high) const {  // bytes, `high` of the last element
     if (low < 0 || high + memory.element > memory.bytes) {
-      const std::string name = memory.region >= 0 ? core_.launch.regions[size_t(memory.region)].name : "the scratchpad";
+      const std::string name = memory.region ? memory.region->name : "the scratchpad";
       refuse(at_, std::string(stores_ ? "a store" : "a load") + " reaches bytes " + std::to_string(low) + " to " +
                       std::to_string(high + memory.element) + " of " + name + ", which has " +
                       std::to_string(memory.bytes));
@@ -170,6 +170,12 @@ class Mover {
                ? memory.element
                : dimensions[size_t(used - 1)].count * memory.element;
     if (!values_) return;
+    if (shared(memory)) {
+      Touched touched{&at_, memory.region, offset, memory.element, {}, stores_, core_.meetings};
+      for (int d = 0; d < used; ++d)
+        touched.dimensions.emplace_back(dimensions[size_t(d)].count, dimensions[size_t(d)].in_memory);
+      core_.touched.push_back(std::move(touched));
+    }
     const bool along = used && dimensions[size_t(used - 1)].in_tile == 1;
     const Dimension last = along ? dimensions[size_t(used - 1)] : Dimension{1, 1, memory.element};
     each(dimensions.data(), used - along, element, offset,
@@ -281,14 +287,17 @@ class Mover {
     }
     const int64_t first = offset + row.from * step, last = offset + (row.to - 1) * step;
     check(memory, std::min(first, last), std::max(first, last));
+    if (shared(memory))
+      core_.touched.push_back(
+          {&at_, memory.region, first, memory.element, {{row.to - row.from, step}}, stores_, core_.meetings});
     move(memory, first, row.to - row.from == 1 ? memory.element : step, element + row.from, row.to - row.from);
   }
 
   void note(int64_t all) {
     const Memory& memory = memories_[0];
     const bool known = box_.first >= 0;
-    core_.traffic.push_back({&at_, memories_.size() > 1 || memory.view->lx_core >= 0 ? -1 : memory.region,
-                             known ? box_.first : 0, known ? box_.second : memory.bytes, all * memory.element,
+    core_.traffic.push_back({&at_, memories_.size() > 1 ? nullptr : memory.region, known ? box_.first : 0,
+                             known ? box_.second : memory.bytes, all * memory.element,
                              std::max<int64_t>(run_, memory.element), stores_});
     ++core_.uses[size_t(at_.id)].times;
   }

@@ -66,7 +66,13 @@ void collect(const Block& block, const Core& core, std::vector<Stage>& stages) {
 
 TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& clock) {
   TileTime result;
-  result.regions.resize(launch.regions.size());
+  for (const Memories* memories : {&launch.arguments, static_cast<const Memories*>(&launch.memory)})
+    for (const Region& each : memories->regions()) result.regions.push_back({&each});
+  const auto index_of = [&](const Region* region) {
+    const auto& first = launch.arguments.regions();
+    const bool given = !first.empty() && region >= first.data() && region < first.data() + first.size();
+    return given ? size_t(region - first.data()) : first.size() + size_t(region - launch.memory.regions().data());
+  };
   std::vector<Stage> critical;
   double longest = -1;
   for (const Core& core : outcome.cores) {
@@ -101,12 +107,12 @@ TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& cloc
   struct Shared {
     int64_t bytes = 0, run = 0, cores = 0, last_core = -1;
   };
-  using Place = std::tuple<bool, int, int64_t, int64_t, int64_t>;
+  using Place = std::tuple<bool, size_t, int64_t, int64_t, int64_t>;
   std::map<Place, Shared> places;
   for (const Core& core : outcome.cores)
     for (const Traffic& each : core.traffic) {
-      if (each.region >= 0) {
-        auto& region = result.regions[size_t(each.region)];
+      if (each.region) {
+        auto& region = result.regions[index_of(each.region)];
         (each.written ? region.written : region.read) += each.bytes;
       } else {
         if (!each.written) {
@@ -116,7 +122,7 @@ TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& cloc
         }
         continue;
       }
-      Shared& at = places[{each.written, each.region, each.first, each.last, each.bytes}];
+      Shared& at = places[{each.written, index_of(each.region), each.first, each.last, each.bytes}];
       at.bytes = each.bytes;
       at.run = each.run;
       if (at.last_core != core.id) ++at.cores;
@@ -129,7 +135,7 @@ TileTime time_of(const Launch& launch, const Outcome& outcome, const Clock& cloc
     stream.run = shared.run;
     stream.share = int(shared.cores);
     whole.traffic.push_back(stream);
-    auto& region = result.regions[size_t(std::get<1>(place))];
+    auto& region = result.regions[std::get<1>(place)];
     (stream.written ? region.unique_written : region.unique_read) += shared.bytes;
   }
   whole.unit = whole.stages.empty() ? Work::Unit::move : Work::Unit::vector;

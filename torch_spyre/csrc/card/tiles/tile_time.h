@@ -13,6 +13,7 @@ struct TileTime {
   int64_t critical_core = 0;            // the one that computes longest
   double vector_ns = 0, matrix_ns = 0;  // of that core
   struct OfRegion {
+    const Region* region;
     int64_t read = 0, written = 0;  // bytes, each time that a core moves them
     int64_t unique_read = 0, unique_written = 0;
   };
