@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +125,12 @@ def examples() -> str:
         said = ast.get_docstring(ast.parse(path.read_text())) or ""
         first = " ".join(said.split("\n\n")[0].split())
         lines.append(f"| [{path.name}](../../examples/{path.name}) | {_cell(first)} |")
+    lines += ["", "## Notebooks", "", "Run from their first cell to the last by a test at night.", ""]
+    lines += ["| notebook | |", "|---|---|"]
+    for path in sorted((ROOT / "examples/notebooks").glob("*.ipynb")):
+        title, _, said = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).partition("\n")
+        about = f"{title.lstrip('# ')}: {' '.join(said.split())}"
+        lines.append(f"| [{path.name}](../../examples/notebooks/{path.name}) | {_cell(about)} |")
     return "\n".join([*lines, ""])
 
 

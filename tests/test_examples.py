@@ -8,10 +8,12 @@ import pytest
 
 NEEDS = {"generate": "transformers"}
 SHOWS = {"tour": "counted: {'aten::linalg_inv"}  # an op that falls back, and has not become native since
-SLOW = {  # compile many programs, or time many cards
+SLOW = {  # compile many programs, time many cards, or show what a page of the documentation shows too
     "accuracy",
+    "fallbacks",
     "generate",
     "hints",
+    "new_op",
     "one_kernel",
     "profiling",
     "slow_program",

@@ -34,6 +34,8 @@ CASES = {
     "transposed": (lambda a, b: a @ b.t(), (halves(64, 128), halves(96, 128))),
     "transpose": (lambda x: x.t().contiguous(), (halves(100, 130),)),
     "softmax": (lambda x: torch.softmax(x, -1), (halves(33, 100),)),
+    "any": (lambda x: (x > 2).any(-1), (halves(20, 130),)),
+    "wide sum": (lambda x: x.float().sum(-1), (halves(20, 130),)),
     "norm": (lambda x, w: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w, (halves(8, 256), halves(256))),
 }
 

@@ -57,6 +57,31 @@ def test_forms(tmp_path, monkeypatch):
     assert found.file_of(tmp_path / "test_x.py") is only
 
 
+def test_nothing_is_empty_and_modes_may_be_in_capitals(tmp_path, monkeypatch):
+    path = tmp_path / "empty.yaml"
+    path.write_text(
+        textwrap.dedent("""
+            test_suite_config:
+              files:
+              - path: tests/test_x.py
+                unlisted_test_mode: SKIP
+                tests:
+                - names: [TestA::test_a]
+                  mode:  Mandatory_Success
+                  tags:
+                  edits: {ops: {include:, exclude: }, dtypes: , inputs: {args: , kwargs: }}
+              - path: tests/test_y.py
+                tests:
+              global:
+        """)
+    )
+    first, second = (found := load(path)).test_suite_config.files
+    assert (first.unlisted_test_mode, first.tests[0].mode, second.tests) == ("skip", "mandatory_success", [])
+    assert found.test_suite_config.everywhere.supported_ops == []
+    monkeypatch.setenv("TORCH_DEVICE_ROOT", str(tmp_path))
+    assert first.place() == tmp_path / "tests/test_x.py"  # wherever a process has its directory
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

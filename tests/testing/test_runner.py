@@ -93,6 +93,7 @@ def test_junit_and_json(result):
     assert (summary["failed"], summary["files"][0]["must_pass"]) == (3, 14)
 
 
+@pytest.mark.slow
 def test_markers_choose(environment):
     options = runner.Options(ROOT, marked="first and op__neg and dtype__float16")
     (found,) = runner.run(CONFIGURATION, options, lambda _: None)

@@ -13,8 +13,6 @@ import torch
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-Mode = Literal["mandatory_success", "xfail", "xfail_strict", "skip"]
-
 
 class ConfigurationError(ValueError):
     """A configuration that cannot be used; the message says where in the file and why."""
@@ -25,8 +23,19 @@ def _list(value: Any) -> Any:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
+def _mapping(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
+
+
+Mode = Annotated[Literal["mandatory_success", "xfail", "xfail_strict", "skip"], BeforeValidator(_lower)]
 
 
 class _Entry(BaseModel):
@@ -80,7 +89,7 @@ class Inputs(_Entry):
     """What an op is called with, instead of its samples (:mod:`.inputs`)."""
 
     args: Annotated[list[Any], BeforeValidator(_list)] = []
-    kwargs: dict[str, Any] = {}
+    kwargs: Annotated[dict[str, Any], BeforeValidator(_mapping)] = {}
 
 
 class Edits(_Entry):
@@ -125,9 +134,10 @@ class File(_Entry):
         return None
 
     def place(self) -> Path:
-        """The path with its variables filled in. A variable that is not set is an error."""
+        """The path with its variables filled in, relative ones from the device's project on. A variable that is not set
+        is an error."""
         try:
-            return Path(Template(self.path).substitute(os.environ)).resolve()
+            return Path(os.environ.get("TORCH_DEVICE_ROOT", ""), Template(self.path).substitute(os.environ)).resolve()
         except KeyError as error:
             hint = {"TORCH_ROOT": "; --pytorch-root sets it"}.get(error.args[0], "")
             raise ConfigurationError(f"{self.path}: the variable {error.args[0]} is not set{hint}") from None
@@ -141,7 +151,7 @@ class Global(_Entry):
 
 class Suite(_Entry):
     files: Annotated[list[File], BeforeValidator(_list)]
-    everywhere: Global = Field(default_factory=Global, alias="global")
+    everywhere: Annotated[Global, BeforeValidator(_mapping)] = Field(default_factory=Global, alias="global")
 
 
 class Configuration(_Entry):

@@ -137,7 +137,8 @@ def _edited(op: Any, test: Test | None, everywhere: Global) -> Any:
     edits = test.edits if test else None
     entries = [entry_of(op, everywhere.supported_ops)]
     entries += [entry_of(op, edits.ops.include)] if edits and edits.ops else []
-    precisions = [each for entry in entries if entry and entry.dtypes for each in entry.dtypes]
+    precisions = list(everywhere.supported_dtypes)  # what is said of an op, or of a test, goes before it
+    precisions += [each for entry in entries if entry and entry.dtypes for each in entry.dtypes]
     precisions += edits.dtypes.include if edits and edits.dtypes else []
     tolerances = {each.dtype: tol(each.precision.atol, each.precision.rtol) for each in precisions if each.precision}
     included = set(_included(test))

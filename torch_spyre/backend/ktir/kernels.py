@@ -6,6 +6,7 @@ is (``spyre_op``), and along which loop a view is in sticks. Everything else fol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
@@ -45,6 +46,9 @@ def compile_module(name: str, text: str, arguments: Sequence[int], pool_bytes: i
         "allocate": [pool_bytes] if pool_bytes else [],
         "steps": [{"type": "Compute", "program": {"steps": steps}}],
     }
+
+
+_SCALAR = re.compile(r"scalar(\d{1,7})_\w+")
 
 
 class _Reader:
@@ -100,6 +104,8 @@ class _Reader:
                 continue
             constant = value.op.attributes.get("value") if value.op is not None else None
             of, number = value.type, getattr(constant, "value", None)
+            if known_at_launch := _SCALAR.fullmatch(value.name) if value in self.func.region.arguments else None:
+                number = f"%{known_at_launch[1]}"
             if number is None or not isinstance(of, Scalar):
                 raise self.module.error(op, "an operand is neither a tensor's element nor a constant")
             integer = not of.is_float

@@ -140,7 +140,7 @@ py::tuple in_python(c10::ArrayRef<const at::Tensor*> tensors) {
 }
 
 // The elements of tensors on the host are numbers of the launch.
-InlineVector<at::Tensor> run(PyObject* self, const Tensors& given) {
+InlineVector<at::Tensor> run(PyObject* self, c10::ArrayRef<const at::Tensor*> given) {
   Tensors tensors;
   std::vector<double> numbers;
   for (const at::Tensor* each : given) {
@@ -182,7 +182,7 @@ InlineVector<at::Tensor> run(PyObject* self, const Tensors& given) {
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* named) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(!named || PyDict_GET_SIZE(named) == 0, "a kernel takes its inputs by position");
-  Tensors tensors = tensors_in(arguments);
+  const Tensors tensors = tensors_in(arguments);
   count_start();
   InlineVector<at::Tensor> made = run(self, tensors);
   const py::list results(made.size());
@@ -242,8 +242,7 @@ void count_start() { ++starts; }
 
 std::vector<at::Tensor> call_compiled_kernel(PyObject* kernel, c10::ArrayRef<const at::Tensor*> inputs) {
   if (Py_TYPE(kernel)->tp_call == call) {
-    Tensors tensors(inputs.begin(), inputs.end());
-    InlineVector<at::Tensor> made = run(kernel, tensors);
+    InlineVector<at::Tensor> made = run(kernel, inputs);
     return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
   }
   // A tool handles calls of kernels (torch_spyre/execution/kernel.py: handled_by).

@@ -26,11 +26,9 @@ TYPES = {"SEN169_FP16": "f16", "IEEE_FP32": "f32", "IEEE_INT32": "i32", "SENINT8
 FORMATS = {name: given for given, name in TYPES.items()}
 BYTES = {"f16": 2, "f32": 4, "i32": 4, "i8": 1, "i16": 2}
 _FOLDS = {
-    "sum": "arith.addf",
-    "mean": "arith.addf",
-    "amax": "arith.maximumf",
-    "amin": "arith.minimumf",
-    "prod": "arith.mulf",
+    **dict.fromkeys(("sum", "mean", "wide_sum", "wide_mean"), "arith.addf"),
+    **{"amax": "arith.maximumf", "amin": "arith.minimumf", "prod": "arith.mulf"},
+    **{"any": "spyreop.logical_or", "all": "spyreop.logical_and"},
 }
 
 
@@ -48,9 +46,8 @@ def why_not(spec: OpSpec | LoopSpec) -> str:
         return f"the format {missing[0]}"
     if row.kind != "pointwise" and any(TYPES[name] not in ("f16", "f32") for name in formats):
         return f"{spec.op} of integers"
-    runtime = [*constants_of(spec).values(), *spec.op_info.get("parameters", ())]
-    if any(is_runtime_scalar(value) for value in runtime):
-        return "a number that is known at launch"
+    if any(is_runtime_scalar(value) for value in spec.op_info.get("parameters", ())):
+        return "a parameter that is known at launch"
     if integer_constants(spec) and row.kind != "pointwise":
         return f"{spec.op} of an integer"
     return ""
@@ -113,7 +110,7 @@ class _Function:
 
     def lines(self) -> list[str]:
         grid = prod(loop.cores for loop in self.loops)
-        given = ", ".join([*(f"%arg{i}: index" for i in range(self.arguments)), "%pool: index"])
+        given = ", ".join([*(f"%arg{i}: index" for i in range(self.arguments)), "%pool: index", *self._scalars()])
         loops = [[loop.size, loop.cores, len(loop.steps)] for loop in self.loops]
         source = json.dumps(self.spec.op_info.get("source", ""))
         head = (
@@ -133,6 +130,15 @@ class _Function:
             self._pointwise()
         self.add(f"ktdp.store %result, %a{output} : {self._tile(output)}, {self._access(output)}\nreturn")
         return [f"{head}ktdp.source = {source}}} {{", *self.text, "  }"]
+
+    def _scalars(self) -> list[str]:
+        """Numbers that are known at launch, as arguments: as reals or integers, as the op computes with them."""
+        integers, found = integer_constants(self.spec), {}
+        for position, value in constants_of(self.spec).items():
+            if is_runtime_scalar(value):
+                of = "i64" if position in integers else "f32"
+                found[f"%scalar{str(value)[1:]}_{of}: {of}"] = True
+        return list(found)
 
     def _places(self) -> None:
         """Where each loop begins for this core; cores that share the last loop are neighbours."""
@@ -270,9 +276,12 @@ class _Function:
             if position in values:
                 of = "i64" if position in integers else "f32"
                 number = values[position]
+                types.append(of)
+                if is_runtime_scalar(number):
+                    operands.append(f"%scalar{str(number)[1:]}_{of}")
+                    continue
                 constants.append(f"  %k{position} = arith.constant {_number(number, of)} : {of}")
                 operands.append(f"%k{position}")
-                types.append(of)
             else:
                 at = next(tensors)
                 operands.append(f"%e{at}")

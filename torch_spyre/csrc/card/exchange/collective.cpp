@@ -70,10 +70,10 @@ class Arithmetic {
   void scale(std::byte* values, int64_t count) const {
     if (folding_.factor != 1) with_constant("mul", folding_.factor, values, count);
   }
-  void add(std::byte* to, const std::byte* part, int64_t count) const {
+  void add(std::byte* to, const std::byte* a, const std::byte* b, int64_t count) const {
     run_elementwise(
         elementwise(folding_.function, {dense(format_), dense(format_), dense(format_)}, count, folding_.checked), 0,
-        {to, to, const_cast<std::byte*>(part)});
+        {to, const_cast<std::byte*>(a), const_cast<std::byte*>(b)});
   }
   void divide(std::byte* values, int64_t count) const {
     const bool real = domain_of(format_) == Domain::real;
@@ -142,22 +142,33 @@ void fold(Card& card, Channels& channels, const Fold& fold) {
     if (const Segment part = cut(fold.part[self], message); part.count > 0) {
       pack(card, own.data(), part);
       arithmetic.scale(own.data(), part.count);
-      for (int rank = 0; rank < size; ++rank) {
-        const std::byte* given = rank == self ? own.data() : channels.receive(rank, part.count * bytes);
-        if (rank == 0)
-          std::memcpy(result.data(), given, part.count * bytes);
-        else
-          arithmetic.add(result.data(), given, part.count);
+      const auto given = [&](int rank) {
+        return rank == self ? own.data() : channels.receive(rank, part.count * bytes);
+      };
+      const auto done_with = [&](int rank) {
         if (rank != self) channels.release(rank);
+      };
+      std::vector<int> receivers;
+      for (int turn = 1; turn < size; ++turn)
+        if (const int to = member(channels, turn); keeps(to, self)) receivers.push_back(to);
+      // The last addition writes into the message to the first receiver, which saves a copy.
+      std::byte* sum = size == 1 ? own.data() : result.data();
+      const std::byte* so_far = given(0);
+      for (int rank = 1; rank < size; ++rank) {
+        const std::byte* const next = given(rank);
+        if (rank == size - 1 && !receivers.empty()) sum = channels.reserve(receivers[0], part.count * bytes);
+        arithmetic.add(sum, so_far, next, part.count);
+        if (rank == 1) done_with(0);
+        done_with(rank);
+        so_far = sum;
       }
-      arithmetic.divide(result.data(), part.count);
-      for (int turn = 1; turn < size; ++turn) {
-        const int to = member(channels, turn);
-        if (!keeps(to, self)) continue;
-        std::memcpy(channels.reserve(to, part.count * bytes), result.data(), part.count * bytes);
-        channels.send(to, part.count * bytes);
+      arithmetic.divide(sum, part.count);
+      // A message stays as it is when it is sent: only this member writes into its place.
+      for (size_t i = 0; i < receivers.size(); ++i) {
+        if (i > 0) std::memcpy(channels.reserve(receivers[i], part.count * bytes), sum, part.count * bytes);
+        channels.send(receivers[i], part.count * bytes);
       }
-      if (keeps(self, self)) unpack(card, cut(fold.keep[self], message), result.data());
+      if (keeps(self, self)) unpack(card, cut(fold.keep[self], message), sum);
     }
     for (int turn = 1; turn < size; ++turn) {
       const int from = member(channels, size - turn);
