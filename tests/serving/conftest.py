@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,7 +41,10 @@ def serve(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "options": {**SMALL, **options},
         }
         command = [sys.executable, "-m", "tests.serving.generate"]
-        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, cwd=ROOT, timeout=900)
+        environment = {**os.environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr"}  # the result is all of stdout
+        done = subprocess.run(
+            command, input=json.dumps(asked), capture_output=True, text=True, cwd=ROOT, timeout=900, env=environment
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout)
 
