@@ -85,10 +85,12 @@ MovedArguments moved_to_start(c10::ArrayRef<const at::Tensor*> tensors) {
     moved |= places.back().shift != 0;
   }
   if (!moved) return places;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      if (storage_of(*tensors[i]).held().block == storage_of(*tensors[j]).held().block)
-        for (const size_t k : {i, j}) places[k] = unmoved(*tensors[k]);
+  c10::SmallVector<std::pair<const spyre::Block*, size_t>, 8> blocks;
+  for (size_t i = 0; i < tensors.size(); ++i) blocks.emplace_back(storage_of(*tensors[i]).held().block, i);
+  std::sort(blocks.begin(), blocks.end());
+  for (size_t i = 1; i < blocks.size(); ++i)
+    if (blocks[i].first == blocks[i - 1].first)
+      for (const size_t k : {blocks[i - 1].second, blocks[i].second}) places[k] = unmoved(*tensors[k]);
   return places;
 }
 
