@@ -56,6 +56,14 @@ def test_what_is_wrong_is_one_line(tmp_path, capsys):
     assert capsys.readouterr().err == f"spyre: {path}:2:19: unknown value %y\n"
 
 
+def test_what_is_no_text_is_one_line(tmp_path, capsys):
+    path = tmp_path / "binary.mlir"
+    path.write_bytes(b"module {\n  \xc3\x28 }\n")
+    for command in ("check", "print"):
+        assert cli.main(["ktir", command, str(path)]) == 1
+        assert capsys.readouterr().err == f"spyre: {path}:2:3: this byte is no UTF-8: the file is no text\n"
+
+
 def folder(tmp_path, **changes):
     (tmp_path / "add.mlir").write_text((PROGRAMS / "vector_add_dynamic.mlir").read_text())
     arguments = [

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ir.ktir.source import MOST_TEXT, KtirError, LaunchError
+from ..ir.ktir.source import KtirError, LaunchError, read
 
 if TYPE_CHECKING:
     from .module import Module
@@ -127,8 +127,7 @@ def _print(arguments: argparse.Namespace) -> None:
     from ..ir.ktir.printer import show
     from ..ir.ktir.verify import verify
 
-    with arguments.file.open(encoding="utf-8") as file:
-        module = parse(file.read(MOST_TEXT + 1), str(arguments.file))
+    module = parse(read(arguments.file), str(arguments.file))
     verify(module)
     print(show(module, arguments.generic), end="")
 

@@ -17,7 +17,7 @@ from ..backend.ktir.stores import stored_arguments
 from ..ir.ktir.model import Func, Value
 from ..ir.ktir.model import Module as Program
 from ..ir.ktir.parser import parse
-from ..ir.ktir.source import MOST_TEXT, KtirError
+from ..ir.ktir.source import KtirError, read
 from ..ir.ktir.types import MemRef, RuntimeArgument, Scalar, Type
 from ..ir.ktir.verify import verify
 
@@ -30,8 +30,7 @@ def load(path_or_text: str | Path) -> Module:
     if isinstance(path_or_text, Path) or (
         len(path_or_text) < 4096 and "\n" not in path_or_text and "{" not in path_or_text
     ):
-        with Path(path_or_text).open(encoding="utf-8") as file:
-            text, name = file.read(MOST_TEXT + 1), str(path_or_text)
+        text, name = read(Path(path_or_text)), str(path_or_text)
     else:
         text, name = str(path_or_text), ""
     program = parse(text, name)

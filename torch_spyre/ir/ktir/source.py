@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from pathlib import Path
 
 MOST_TEXT = 1 << 26  # characters of a file
 
@@ -14,6 +15,18 @@ class KtirError(ValueError):
         self.line, self.column = line, column
         place = f"{name}:" if name else ""
         super().__init__(f"{place}{line}:{column}: {why}" if line else f"{place} {why}".strip())
+
+
+def read(path: Path) -> str:
+    """The text of a file, up to one character more than is allowed."""
+    with path.open("rb") as file:
+        content = file.read(MOST_TEXT + 1)
+    try:
+        return content.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise KtirError("this byte is no UTF-8: the file is no text", line, column, str(path)) from None
 
 
 class Source:
